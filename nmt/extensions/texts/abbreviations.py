@@ -1,4 +1,4 @@
-"""Abbreviations in many languages, and words that start sentences, to find the ends of sentences.
+"""Abbreviations and usual first words of sentences in many languages, for finding where sentences end.
 
 Moses' lists (sacremoses) mainly contain titles. These lists add references, units, months, and abbreviations that may end a
 sentence. An abbreviation in lower case also matches with a capital. Entries include inner full stops, but not the last one.
@@ -11,7 +11,7 @@ from nmt.text.languages import base_language
 
 NUMBER_FOLLOWS: Final = "#NUMERIC_ONLY#"  # marks an abbreviation in Moses' lists that only a number may follow
 
-# For languages with Latin letters and no list of their own, and for most that have one.
+# For languages in Latin letters that have no list below, and for most languages that have one.
 COMMON: Final = (
     "Dr dr Prof prof Mr Mrs Ms St Inc Ltd Co Corp Jr Sr vol fig tab cf ca approx max min vs ibid pp ff ed "
     "ing dipl univ incl Ph.D e.g i.e a.o"
@@ -338,7 +338,7 @@ SAME_WORDS: Final = {"nb": "da", "nn": "da", "no": "da", "sk": "cs", "gl": "es",
 class Abbreviations(NamedTuple):
     """A language's abbreviations and starters as sets, see `_Words`.
 
-    beginnings: starts of abbreviations with inner full stops, up to each of them
+    beginnings: the beginnings of abbreviations that contain full stops, up to each of these full stops
     """
 
     inner: frozenset[str]
@@ -354,7 +354,7 @@ class Abbreviations(NamedTuple):
 
 @cache
 def abbreviations(language: str) -> Abbreviations:
-    """The abbreviations of a language; `usual` includes Moses'. language: "en", or "en_US" with a region"""
+    """The abbreviations of a language; `usual` includes those of Moses' list. language: "en", or "en_US" with a region"""
     from sacremoses.corpus import NonbreakingPrefixes  # imported late, because it takes half a second
 
     base = base_language(language)
@@ -381,7 +381,7 @@ def abbreviations(language: str) -> Abbreviations:
 
 
 def _with_capitals(words: str) -> frozenset[str]:
-    """The words, and variants of lower-case words with a capital and in capitals."""
+    """The words. Lower-case words are also included with a first capital and in all capitals."""
     listed = words.split()
     capitals = [word[0].upper() + word[1:] for word in listed if word.islower()]
     return frozenset([*listed, *capitals, *(word.upper() for word in listed if len(word) > 1)])

@@ -1,4 +1,4 @@
-"""Searches that texts need: one for a glossary's phrases, and one that retries failed translations."""
+"""Creates two searches: one that supports the phrases of a glossary, and one that retries failed translations."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,9 +22,9 @@ AGAIN_ALPHA: Final = 1.0
 
 
 def with_phrases(part: Part) -> Part:
-    """The given search if it supports phrases, otherwise one that does, with the same options as far as possible.
+    """Return the search itself if it supports phrases. If not, return one that does, with the options that both have.
 
-    Raises UserError if there is none.
+    Raises UserError if no search supports phrases.
     """
     if getattr(part.options, "takes_phrases", False):
         return part

@@ -1,4 +1,4 @@
-"""Expands sentences that contain ICU messages: one complete sentence per branch, placed inside the message's syntax."""
+"""Expands sentences that contain ICU messages, so that each branch of the message contains a complete sentence."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +14,7 @@ MAX_TEXTS_OF_MESSAGE: Final = 64  # maximum number of sentences that one sentenc
 
 
 def written_out(passage: Passage, markup: MarkupName, in_plural: bool = False) -> list[str | Passage]:
-    """Expand a passage that contains messages: return the first message's syntax, with the whole passage in each branch."""
+    """Expand a passage with messages: return the first message's syntax, and repeat the whole passage in each branch."""
     item = next((item for item in passage.kept if item.kind == "message"), None)
     if item is None or any(item.kind == "problem" for item in passage.kept):
         return [passage]
@@ -30,7 +30,7 @@ def written_out(passage: Passage, markup: MarkupName, in_plural: bool = False) -
         if message.counts and any(
             other.raw.partition(",")[2].lstrip().startswith(("plural", "selectordinal")) for other in others
         ):
-            # Inside another plural, `#` would mean that one's number.
+            # Inside another plural, `#` would stand for the number of that plural.
             number = f"{{{message.name}, number}}"
             inner = replace(inner, kept=tuple(k._replace(raw=number) if k.raw == "#" else k for k in inner.kept))
             breaks = breaks or ([(0, "")] if message.has_offset else [])
@@ -43,7 +43,7 @@ def written_out(passage: Passage, markup: MarkupName, in_plural: bool = False) -
 
 
 def with_problem(passage: Passage, item: Kept) -> Passage:
-    """The passage with an item marked as a problem, because of which it cannot be translated."""
+    """The passage with an item marked as a problem, which prevents the passage's translation."""
     return replace(passage, kept=tuple(k._replace(kind="problem") if k == item else k for k in passage.kept))
 
 

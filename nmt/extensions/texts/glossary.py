@@ -1,4 +1,4 @@
-"""Glossaries: terms with the translations that they must get."""
+"""Glossaries: terms and their required translations."""
 
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ class Glossary:
     """
 
     def __init__(self, terms: Mapping[str, str]) -> None:
-        # By words in lower case: translations by the words as written, or by None for a term in lower case.
+        # The outer key is the term in lower case. The inner key is the term as written, or None if it is in lower case.
         self._terms: dict[tuple[str, ...], dict[tuple[str, ...] | None, str]] = {}
         for term, translation in terms.items():
             if words := tuple(word_pattern().findall(_composed(term))):
@@ -32,7 +32,7 @@ class Glossary:
 
     @classmethod
     def read(cls, path: Path) -> "Glossary":
-        """Read a file with lines of TERM TAB TRANSLATION. Raises InputError for any other line, and UserError."""
+        """Read a file with lines of TERM TAB TRANSLATION. Raises UserError, or InputError for other lines."""
         terms: dict[str, str] = {}
         for number, raw in enumerate(raw_lines(path), 1):
             if not raw.strip():
@@ -55,7 +55,7 @@ class Glossary:
     def phrases(self, text: str) -> tuple[str, ...]:
         """The phrases that a text's translation must contain, in order. Of overlapping terms the longest wins."""
         text = text.replace(HYPHENATION, "")
-        # Placeholders and addresses are no text: `{dog}` stays unchanged.
+        # Placeholders and addresses are not text: `{dog}` stays unchanged.
         words = list(word_pattern().finditer(PLACEHOLDER.sub(lambda found: " " * len(found[0]), text)))
         composed = [_composed(word[0]) for word in words]
         phrases, at = [], 0
@@ -67,7 +67,7 @@ class Glossary:
         return tuple(dict.fromkeys(phrases))
 
     def _longest(self, words: Sequence[str]) -> tuple[int, str]:
-        """The number of words of the longest term that a text starts with, and its translation; 0 if there is none."""
+        """The longest term that a text starts with, as its number of words (0 for no term) and its translation."""
         folded = tuple(map(str.casefold, words))
         for length in (length for length in self._lengths if length <= len(words)):
             translations = self._terms.get(folded[:length], {})

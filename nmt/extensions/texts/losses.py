@@ -1,4 +1,4 @@
-"""Checks what a translation must keep from its text, and offers other forms in which to pass a difficult text to a model.
+"""Checks that a translation keeps what it must keep, and offers other forms of a difficult text for the model.
 
 The model first gets placeholders as they are written. If the translation lacks one, the model gets a code or a name instead,
 which models tend to copy. As a last resort the placeholder is removed, and put back next to its neighbours.

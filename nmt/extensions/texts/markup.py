@@ -123,7 +123,7 @@ def _is_text(piece: TextPiece) -> bool:
 
 
 def _outside(ends: Mapping[int, int], words: Sequence[int], num_breaks: Sequence[int]) -> set[int]:
-    """The tags of elements over several blocks that have no text between them and the next break, and so belong to it.
+    """The tags that belong to a break: tags of elements that span several blocks, with no text between tag and break.
 
     ends: end of each element
     words, num_breaks: number of words and of breaks before each piece
@@ -139,7 +139,7 @@ def _outside(ends: Mapping[int, int], words: Sequence[int], num_breaks: Sequence
 
 
 def _plain_text(raw: str, entity: re.Pattern[str]) -> tuple[str, list[int]]:
-    """The text without entities and soft hyphens, and the position in `raw` of each of its characters and of its end."""
+    """The text with decoded entities and without soft hyphens, and the positions in `raw` of its characters and its end."""
     parts, origins, at = list[str](), list[int](), 0
     for found in (*re.finditer(rf"{SOFT_HYPHEN}|{BLOCK_SIGN}|{entity.pattern}", raw), None):
         end = found.start() if found else len(raw)

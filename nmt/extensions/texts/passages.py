@@ -34,7 +34,7 @@ class Marker(NamedTuple):
     """An item at a position of the plain text that contains no text to translate.
 
     inside: index of the innermost element around it, or NO_ELEMENT
-    before, after: characters of the text next to it, "" at its ends
+    before, after: the characters before and after the item; "" at the ends of the text
     is_word: whether it represents a word
     """
 
@@ -85,7 +85,7 @@ class Passage:
     def masked(self, sign: str = "") -> str:
         """The text with kept items replaced by fillers of the same length.
 
-        sign: character of the filler; by default a word that no sentence splitter takes for an abbreviation
+        sign: character of the filler; by default the filler is a word that no sentence splitter mistakes for an abbreviation
         """
         parts, at = list[str](), 0
         for item in self.kept:

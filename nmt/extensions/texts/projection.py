@@ -21,17 +21,17 @@ from nmt.extensions.texts.words import LETTERS_ALONE, unit_pattern
 
 Weights = NDArray[np.float64]
 
-THRESHOLD: Final = 0.5  # attention to an element's units from which a target unit belongs to it
+THRESHOLD: Final = 0.5  # minimum attention to an element's units for a target unit to belong to it
 COPY_WEIGHT: Final = 4.0  # weight of a pair of equal units, compared to a total attention of 1
-RESYNC_CHARACTERS, RESYNC_WINDOW = 3, 40  # equal characters that end a difference, and how far to search for them
+RESYNC_CHARACTERS, RESYNC_WINDOW = 3, 40  # number of equal characters that end a difference, and the search range
 SMOOTHING: Final = 1e-4  # added to each weight
 SINKHORN_ITERATIONS: Final = 10
 DISTANCE_DECAY: Final = 0.6  # decay of a unit's vote on a marker's position, per unit between them
 ALONE: Final = re.compile(f"[{LETTERS_ALONE}]")
-NO_SPACE_AFTER: Final = "([{¿¡"  # no space follows these
-NO_SPACE_BEFORE: Final = ".,;:!?)]}…%"  # no space precedes these
+NO_SPACE_AFTER: Final = "([{¿¡"  # no space follows these signs
+NO_SPACE_BEFORE: Final = ".,;:!?)]}…%"  # no space precedes these signs
 QUOTES: Final = "\"'«»„“”‚‘’‹›-–—/"
-TOUCHING_FACTOR: Final = 2.0  # for the vote of an adjacent unit, if the marker has none on its other side
+TOUCHING_FACTOR: Final = 2.0  # factor for the vote of a unit that touches the marker, if only one side does
 
 
 def projected(
@@ -178,7 +178,7 @@ class _Node:
     source: tuple[int, int]
     children: list["_Node"] = field(default_factory=list)
     markers: list[tuple[int, Marker]] = field(default_factory=list)  # with the index of the next source unit
-    # The same by target unit, and whether each marker comes before everything in the node.
+    # The markers with the index of the next target unit, and whether each comes before everything in the node.
     gaps: list[tuple[int, bool, Marker]] = field(default_factory=list)
     span: tuple[int, int] = (0, 0)
 
@@ -228,7 +228,7 @@ def _place(node: _Node, start: int, end: int, weights: Weights) -> None:
         span = _best_span(child, shares[id(child)], free, start, end)
         return not child.is_whole, float((shares[id(child)][slice(*span)] - THRESHOLD).sum())
 
-    edge = end  # position for elements without a free unit: before one that continues in the next sentence
+    edge = end  # position for elements without a free unit: before any element that continues in the next sentence
     for child in sorted(node.children, key=gain, reverse=True):
         span = (
             _best_span(child, shares[id(child)], free, start, end) if free.any() or not child.is_whole else (edge, edge)

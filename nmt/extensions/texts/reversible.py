@@ -33,7 +33,7 @@ class Reversible(Tokenizer):
         return " ".join(self._tokenizer.detokenize(part) if " " in part else part for part in parts)
 
     def _corrected(self, words: list[str], wanted: str, rows: list[list[str]]) -> str:
-        """The tokens, changed at the first difference to the wanted text, repeatedly until there is none.
+        """Change the tokens at the first difference from the wanted text, and repeat this until there is no difference.
 
         rows: tokens of each word
         """

@@ -1,7 +1,7 @@
 """Splits a paragraph into sentences, by punctuation, the next word, and abbreviations.
 
-A full stop after an abbreviation, an initial or an ordinal number ends no sentence, unless the next word is one that often
-starts sentences. List marks (`1.`, `b)`, `-`) become separate parts, so that they stay unchanged.
+A full stop after an abbreviation, an initial or an ordinal number does not end a sentence, unless the next word is a
+usual first word. List marks (`1.`, `b)`, `-`) become separate parts, so that they stay unchanged.
 """
 
 import re
@@ -164,7 +164,7 @@ class LastWords(NamedTuple):
         return known.has_ordinals and any(map(pattern.fullmatch, self.forms))
 
     def _is_short(self, known: Abbreviations) -> bool:
-        """Whether it looks like an initial or an abbreviation of consonants. After a number it is a unit."""
+        """Whether the word looks like an initial or an abbreviation of consonants. After a number it is a unit instead."""
         if self.earlier[-1:].isdigit() or self.earlier.rstrip(".") in known.numbers:
             return False
         if any(sum(map(str.isalpha, form)) == 1 and not any(map(str.isdigit, form)) for form in self.forms):
@@ -184,7 +184,7 @@ def clauses(text: str, start: int, end: int, min_characters: int) -> list[Span]:
 
 
 def _divided(text: str, start: int, end: int) -> Iterator[Span]:
-    """Divide a sentence into parts of at most MAX_CHARACTERS: at punctuation, otherwise at a space, otherwise anywhere."""
+    """Divide a sentence into parts of at most MAX_CHARACTERS, preferably at punctuation, or else at a space."""
     while end - start > MAX_CHARACTERS:
         limit = start + MAX_CHARACTERS
         places = [*DIVISION.finditer(text, start + 1, limit)] or [*SPACE.finditer(text, start + 1, limit)]

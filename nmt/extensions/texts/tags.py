@@ -1,6 +1,6 @@
 """Reads the tags of a text: which ones open, close, stand alone or end a sentence, and what is code instead of text.
 
-Malformed tags are no error: they are kept where they are.
+Malformed tags are not an error: they are kept where they are.
 """
 
 import re
@@ -13,7 +13,7 @@ from nmt.extensions.texts.placeholders import WIDTHLESS
 
 MAX_NESTED_ELEMENTS: Final = 100  # depth of nesting; deeper tags become markers
 MAX_ATTRIBUTE_PARTS: Final = 1000  # values in a tag and characters outside them; longer tags are text
-MAX_BROKEN_MESSAGES: Final = 10  # per text for which an end is searched; any others count as broken too
+MAX_BROKEN_MESSAGES: Final = 10  # per text; after that, all other messages count as broken, without a search
 # Code that ends only at its own end mark: comments, code and templates. They may contain tags, and may be inside tags.
 ENDS: Final = {"<!--": "-->", "<![CDATA[": "]]>", "<?": "?>", "<%": "%>", "{%": "%}", "{{": "}}", "{#": "#}"}
 DOCTYPE: Final = r"""<!DOCTYPE(?:"[^"]*"|'[^']*'|[^"'<>\[\]])*+(?:\[[^\]]*+\]\s*+)?>"""

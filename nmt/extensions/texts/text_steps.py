@@ -129,9 +129,9 @@ def _layout(text: str, settings: TextSettings, split: bool, pipeline: Pipeline) 
 def advance(
     text: Steps, answer: list[Translation] | None, waiting: dict[int, Round], number: int
 ) -> Translation | None:
-    """Continue a text. Returns its translation if it is done; otherwise None, with the next round in `waiting`.
+    """Continue a text. Returns its translation if it is done. If not, returns None and adds the next round to `waiting`.
 
-    answer: translations of its last round; None for the first call
+    answer: translations of the text's last round; None for the first call
     number: index of the text in `waiting`
     """
     try:
@@ -287,7 +287,7 @@ class _TextJob:
         return found
 
     def _checked(self, passage: Passage, way: Passage, answer: Translation) -> _PassageTranslation:
-        """The answer without candidates that lost something, or the passage with its problem if none is left."""
+        """The answer without candidates that lost something. If none is left, the unchanged passage and the problem."""
         if answer.error or not self.settings.checks:
             return _PassageTranslation(way, answer)
         whole = [row for row in answer.candidates if kept_in(way, row.text, self.is_spaced) is not None]
@@ -311,14 +311,14 @@ class _TextJob:
         return " ".join(takewhile(tags.__contains__, text.replace("<<", "<< ").split())) if tags else ""
 
     def _tagged(self, text: str, tags: str) -> str:
-        """The text with tags before it, unless it has its own tags."""
+        """The text with the tags added at its start, unless it already has tags there."""
         return " ".join(filter(None, (self._added_tags(text, tags), text)))
 
     def _added_tags(self, text: str, tags: str) -> str:
         return "" if self._leading_tags(text) else tags
 
     def _written(self, found: _PassageTranslation) -> Translation:
-        """The translation with the tags and placeholders of its passage, or the unchanged passage without a translation."""
+        """The translation with the tags and placeholders of its passage, or the unchanged passage if it has no translation."""
         passage, translation, problem = found
         write = self.settings.write
         if translation is None:

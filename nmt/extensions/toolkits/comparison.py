@@ -56,7 +56,7 @@ def compare_with_toolkit(toolkit: Toolkit, imported: ImportedModel, model: Model
 
 
 def random_lines(*sides: ImportedSide) -> Iterator[list[list[int]]]:
-    """Yield COMPARED_PAIRS times a line of random nmt ids for each side, always the same."""
+    """Yield COMPARED_PAIRS pairs of lines of random nmt ids, the same pairs in every run."""
     chance = np.random.default_rng(COMPARISON_SEED)
     for _ in range(COMPARED_PAIRS):
         yield [_random_tokens(side, chance) for side in sides]

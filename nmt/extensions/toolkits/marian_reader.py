@@ -35,7 +35,7 @@ from nmt.symbols import EOS, SYMBOLS, UNK
 
 MODEL_SETTINGS: Final = "special:model.yml"  # array in the npz with the settings as YAML, followed by NUL
 OUTPUT: Final = (
-    "decoder_ff_logit_out"  # arrays of the output layer; earlier versions wrote _W, newer ones its transpose _Wt
+    "decoder_ff_logit_out"  # arrays of the output layer: _W in earlier versions, its transpose _Wt in newer versions
 )
 MARIAN_EOS, MARIAN_UNK = 0, 1
 OPUS_SEGMENTERS: Final = ("source.spm", "target.spm")  # files in OPUS-MT's folders

@@ -1,4 +1,4 @@
-"""Reads files of torch.save without executing code in them."""
+"""Reads files that torch.save wrote, without executing any code in them."""
 
 import errno
 import pickle
@@ -15,7 +15,7 @@ MAX_COMPRESSION: Final = 20  # ratio for an archive of weights, which torch does
 
 
 def read_pickled(path: Path, *allowed: type) -> Any:
-    """Read a file of torch.save that contains tensors, numbers, texts, and lists and tables of them.
+    """Read a file that torch.save wrote, if it contains only tensors, numbers, texts, and lists and tables of these.
 
     allowed: further classes that may be instantiated
     Raises ArtefactError for any other content, which is never executed.
@@ -28,7 +28,7 @@ def read_pickled(path: Path, *allowed: type) -> Any:
         except pickle.UnpicklingError as error:
             reason = next((line for line in str(error).split("\n") if "Unsupported" in line), str(error).split("\n")[0])
             raise ArtefactError(
-                f"{quoted(path)}: contains more than tensors, which is unsafe: {quoted(reason)}"
+                f"{quoted(path)}: the file contains more than tensors, which is unsafe: {quoted(reason)}"
             ) from None
         except (OSError, RuntimeError, ValueError, EOFError, LookupError, TypeError, AttributeError) as error:
             if (

@@ -16,7 +16,7 @@ from nmt.extensions.toolkits.transformer import ImportedModel, TextFiles
 
 @dataclass(frozen=True)
 class ScoredPair:
-    """A pair with the toolkit's scores.
+    """A sentence pair and its scores from the toolkit.
 
     source, target: nmt ids, without EOS
     log_probs: log-probabilities (nats) of the target's tokens, and of EOS unless the translation was truncated

@@ -29,7 +29,7 @@ from nmt.text.vocabulary import SentencepieceVocabulary, Vocabulary, WordVocabul
 
 LANGUAGE: Final = re.compile(r"[\w@.-]{1,40}")
 # Biases of logits: low enough for a probability near 0, but close enough to the others to be trainable, even in fp16.
-MAX_PIECES_SHARE: Final = 0.05  # share of entries from which a vocabulary consists of pieces
+MAX_PIECES_SHARE: Final = 0.05  # a vocabulary with a larger share of pieces needs a segmenter
 NEVER_LOGIT: Final = -1e3  # for PAD and BOS, which the other model never generates
 COPY_BIAS: Final = -20.0  # for unknown pieces, added to the bias of the unknown word
 
@@ -252,7 +252,7 @@ def same_vocabulary(source: ImportedSide, target: ImportedSide) -> bool:
 def check_exportable(
     loaded: LoadedModel, toolkit: str, autoregressions: Collection[str] = ("self-attention",)
 ) -> TransformerOptions:
-    """The options of a model, if it is a Transformer that other toolkits support. Raises UserError otherwise.
+    """The options of a model. Raises UserError unless it is a Transformer that the other toolkit supports.
 
     autoregressions: values of `--decoder-autoregression` that this toolkit supports
     """

@@ -1,4 +1,4 @@
-"""Extends a vocabulary by entries for new text. Existing ids keep their meaning, and other text is segmented as before.
+"""Adds entries for new text to a vocabulary. Existing ids keep their meaning, and other text is segmented as before.
 
 A listed entry is a word. SentencePiece also uses it at the start of longer words. A listed tag such as `<2fr>` becomes a user
 symbol, which text steps leave unchanged. Learnt entries continue byte-pair encoding (Sennrich et al., 2016, algorithm 1) on
@@ -33,7 +33,7 @@ from nmt.text.corpus import read_lines
 from nmt.text.pipeline import Pipeline, Side
 from nmt.text.vocabulary import SentencepieceVocabulary, Vocabulary, WordVocabulary
 
-MIN_COUNT: Final = 2  # of an entry in the new text, because one occurrence is too little to learn from
+MIN_COUNT: Final = 2  # minimum count of a new entry, because a model cannot learn it from one occurrence
 
 NewEntry = tuple[str] | tuple[str, str]
 """A new entry: a symbol that had no entry, or two symbols to merge."""
@@ -141,7 +141,7 @@ def _extended_codes(
 def _extended_sentencepiece(
     vocabulary: SentencepieceVocabulary, counts: Mapping[str, int], limit: int
 ) -> SentencepieceVocabulary:
-    """Extend a SentencePiece model. New BPE merges come after all existing ones; unigram entries get their frequency."""
+    """Extend a SentencePiece model. New BPE merges come last; the scores of new unigram entries are log frequencies."""
     model = vocabulary.to_bytes()
     kind, pieces = read_model(model)
     normal = {piece.text: piece.score for piece in pieces if piece.kind == NORMAL_PIECE}
@@ -163,7 +163,7 @@ def _extended_sentencepiece(
 
 
 def cut_words(model: bytes, words: Sequence[str]) -> dict[str, list[str]]:
-    """Split each word into the texts of its pieces, and parts without an entry or in bytes into characters."""
+    """Split each word into the texts of its pieces. Unknown parts, and parts split into bytes, become characters."""
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     rows = zip(words, processor.encode(words, out_type=int), processor.encode(words, out_type=str), strict=True)
     result = {}

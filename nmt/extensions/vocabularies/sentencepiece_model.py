@@ -46,7 +46,7 @@ def read_model(model: bytes) -> tuple[int, list[Piece]]:
 
 
 def with_pieces(model: bytes, pieces: Sequence[Piece], ids: Mapping[int, int]) -> bytes:
-    """The same model with other pieces. ids: ids of control symbols from nmt.symbols; those that are missing get no id"""
+    """The same model with other pieces. ids: ids of control symbols from nmt.symbols; a symbol that is missing here gets no id"""
     rest = b"".join(
         _bytes_field(field, content)
         for field, content in fields_of(model)
@@ -87,7 +87,7 @@ def rearranged(model: bytes, ids: Mapping[str, int], size: int, unk: int, eos: i
     unk, eos: ids of its control symbols
     returns: the model, and the other vocabulary's id for each of nmt's ids; -1 for PAD and BOS, which it may lack
 
-    Pieces that are not in the vocabulary come last, and count as its unknown word.
+    Pieces that are not in the vocabulary come last, and are treated as unknown words.
     """
     known = {piece.text: piece for piece in read_pieces(model)}
     names = {number: text for text, number in ids.items()}

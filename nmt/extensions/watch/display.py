@@ -49,7 +49,7 @@ class TrainingDisplay:
 
     def __init__(self) -> None:
         self._began = time.monotonic()
-        self._shown: tuple[RunStatus, float] | None = None  # and when it was given
+        self._shown: tuple[RunStatus, float] | None = None  # the latest status, and when it arrived
         self._curves: dict[str, RunningCurve] = {}
         self.examples: Sequence[tuple[str, str, str]] = ()  # (source, translation, reference) of the last validation
         self._live = Live(
@@ -68,7 +68,7 @@ class TrainingDisplay:
     def stop(self) -> None:
         with contextlib.suppress(OSError):
             self._live.stop()
-        log.draws_bars = False  # only now: while the live display is on the screen, a bar would start a second one
+        log.draws_bars = False  # last, because a bar would start a second display while this one is on the screen
 
     def add(self, values: Mapping[str, float | None]) -> None:
         """Add the record of an update or a validation."""

@@ -50,7 +50,7 @@ Minutes = Annotated[float, msgspec.Meta(ge=0, le=1e12)]  # no infinity
 
 
 class CheckpointFacts(msgspec.Struct):
-    """What the manifest of a checkpoint holds besides its files.
+    """The facts in a checkpoint's manifest, in addition to the list of its files.
 
     minutes: minutes of training until then
     ranks: number of devices
@@ -73,7 +73,7 @@ class SavedScore(msgspec.Struct):
 
 
 class TranslationStats(msgspec.Struct):
-    """What is read from a file of `nmt translate --stats`. lines_per_second: without starting and loading the model"""
+    """The value used from a `nmt translate --stats` file. lines_per_second: speed after the model was loaded"""
 
     lines_per_second: float
 

@@ -11,7 +11,7 @@ from nmt.cli.tables import table_lines
 TableStyle = Literal["text", "markdown", "csv", "latex"]
 
 PLUS_MINUS: Final = "+-"  # between a mean and its deviation, as cells write it
-# What Markdown would read as markup. It reads an underscore inside a word as itself.
+# The characters that Markdown would read as markup. An underscore inside a word is not markup.
 MARKDOWN: Final = re.compile(r"[\\`*<>\[\]|~&]|(?<![^\W_])_|_(?![^\W_])")
 LATEX: Final = {
     **{character: f"\\{character}" for character in "&%$#_{}"},
@@ -55,10 +55,10 @@ def formatted_table(
 
 
 def markdown_text(text: str) -> str:
-    """A text as Markdown, in a table too."""
+    """Escape a text for Markdown, including its tables."""
     return MARKDOWN.sub(r"\\\g<0>", text).replace(PLUS_MINUS, "±")
 
 
 def latex_text(text: str) -> str:
-    """A text as LaTeX; what is not ASCII needs an engine that reads UTF-8, as all do today."""
+    """Escape a text for LaTeX. Characters beyond ASCII need an engine that reads UTF-8, as all current engines do."""
     return "".join(LATEX.get(character, character) for character in text).replace(PLUS_MINUS, r"$\pm$")

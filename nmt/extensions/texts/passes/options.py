@@ -5,7 +5,7 @@ from typing import ClassVar, Final, Literal
 from nmt import opt, options_class
 
 MarkupName = Literal["none", "html", "xml"]
-# These options number the words of a line or show its search, which a text that is translated in parts does not have.
+# These options number the words of a line or show its search, which is not possible for a text translated in parts.
 OF_WHOLE_LINES: Final = ("alignment", "word_scores", "raw_tokens", "min_confidence", "attention", "beam_graph")
 
 
@@ -22,14 +22,14 @@ class TextOptions:
     )
     markup: MarkupName = opt(
         "none",
-        "keep tags and placeholders, placed by attention",
+        "keep tags and placeholders; attention places them",
         group="Documents and markup",
         common=True,
         excludes=("replace_unk", *OF_WHOLE_LINES),
     )
     glossary: str | None = opt(
         None,
-        "file of terms: TERM TAB TRANSLATION on each line",
+        "required terms, one TERM TAB TRANSLATION per line",
         group="Constraints and terms",
         common=True,
         excludes=("beam_graph",),
@@ -37,7 +37,7 @@ class TextOptions:
     )
     repair: bool = opt(
         False,
-        "retry a translation that repeats itself or loses text, with a warning for each",
+        "retry translations that repeat themselves or lose text, and warn about each",
         group="Failures",
         excludes=OF_WHOLE_LINES,
     )

@@ -1,4 +1,4 @@
-"""Reports lines that cannot be restored after tokenizing or truecasing, and so cannot be produced by any translation."""
+"""Reports lines that cannot be restored after tokenizing or truecasing, so that no translation can produce them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

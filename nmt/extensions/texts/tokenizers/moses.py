@@ -1,4 +1,4 @@
-"""The Moses tokenizer (sacremoses). New data uses a reversible version, which keeps words whole if it could not restore them."""
+"""The Moses tokenizer (sacremoses). New data uses a reversible version, which does not split words that it could not restore."""
 
 from functools import cached_property
 from typing import Any, ClassVar

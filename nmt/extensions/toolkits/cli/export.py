@@ -33,14 +33,14 @@ class ExportOptions:
     overwrite: bool = opt(False, "replace an existing export", group="Input and output", common=True)
     encoder_layers: int | None = opt(
         None,
-        "keep only this many encoder layers, the first",
+        "number of encoder layers to keep, from the first",
         group="Number of layers",
         common=True,
         minimum=1,
     )
     decoder_layers: int | None = opt(
         None,
-        "keep only this many decoder layers, the first",
+        "number of decoder layers to keep, from the first",
         group="Number of layers",
         common=True,
         minimum=1,

@@ -35,16 +35,16 @@ class ImportOptions:
     )
     overwrite: bool = opt(False, "replace an existing model", group="Input and output", common=True)
     source_lang: str | None = opt(
-        None, "two-letter code; by default the model's own", group="Languages", common=True, metavar="LANG"
+        None, "source language code; by default the model's", group="Languages", common=True, metavar="LANG"
     )
     target_lang: str | None = opt(
-        None, "two-letter code; by default the model's own", group="Languages", common=True, metavar="LANG"
+        None, "target language code; by default the model's", group="Languages", common=True, metavar="LANG"
     )
     vocab: tuple[str, ...] = opt(
         (), "vocabulary files, if not next to the model", group="Subwords and vocabulary", common=True, metavar="FILE"
     )
     segmenter: tuple[str, ...] = opt(
-        (), "SentencePiece models or files of BPE merges", group="Subwords and vocabulary", common=True, metavar="FILE"
+        (), "SentencePiece models or BPE merge files", group="Subwords and vocabulary", common=True, metavar="FILE"
     )
     tokenizer: str = choice(
         "tokenizer",
@@ -81,7 +81,7 @@ def run(options: ImportOptions) -> None:
 
 
 def _toolkit(options: ImportOptions) -> "Toolkit":
-    """The toolkit that --format names, or the one that recognizes the files. Raises OSError or UserError for neither."""
+    """The toolkit that --format names, or the one that recognizes the files. Raises OSError, or UserError if none does."""
     if options.format != "auto":
         return registry.find("toolkit", options.format).cls(options)  # type: ignore[no-any-return]
     path, names = Path(options.model), registry.choosable("toolkit", "reads")

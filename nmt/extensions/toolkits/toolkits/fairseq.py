@@ -68,7 +68,7 @@ OUTPUTS: Final = ("decoder.output_projection.weight", "decoder.embed_out")  # th
 class Fairseq(Toolkit):
     """fairseq's Transformers: a checkpoint with the dictionaries next to it."""
 
-    order: ClassVar[int] = 3  # late, because other toolkits use such file names too
+    order: ClassVar[int] = 3  # tried late, because other toolkits use the same file names
 
     @classmethod
     def recognizes(cls, path: Path) -> bool:

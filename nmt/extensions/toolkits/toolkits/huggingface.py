@@ -1,4 +1,4 @@
-"""Reads and writes Hugging Face's MarianMTModel, and compares it by the package transformers."""
+"""Reads and writes Hugging Face's MarianMTModel, and compares its scores with those of the package transformers."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Reads and writes Marian's models (https://marian-nmt.github.io), also OPUS-MT's, and compares them by pymarian."""
+"""Reads and writes Marian's models (https://marian-nmt.github.io), including OPUS-MT's, and checks them with pymarian."""
 
 import json
 import signal

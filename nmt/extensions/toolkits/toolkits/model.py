@@ -28,7 +28,7 @@ class ModelFolder(Toolkit):
 
 @register("toolkit", "int8", WriteOnlyOptions)
 class Int8ModelFolder(Toolkit):
-    """nmt's model folder with 8-bit weights, which --precision int8 otherwise computes at each start."""
+    """nmt's model folder with 8-bit weights, so that --precision int8 does not have to compute them at each start."""
 
     kind: ClassVar[str] = "model"
 

@@ -27,7 +27,9 @@ def check_experts(o: Any, num_layers: int = 0) -> None:
         raise ValueError(f"--experts {o.experts}: must be a multiple of --expert-groups {o.expert_groups}")
     largest = o.experts if o.expert_groups == 1 else min(o.expert_groups, o.experts // o.expert_groups)
     if o.active_experts > largest:
-        raise ValueError(f"--active-experts {o.active_experts}: must be at most {largest}, the experts that a gate has")
+        raise ValueError(
+            f"--active-experts {o.active_experts}: must be at most {largest}, the number of choices of a gate"
+        )
     if num_layers and o.ffn == "moe" and o.expert_every > num_layers:
         raise ValueError(f"--expert-every {o.expert_every}: must be at most {num_layers}, or no layer has experts")
 

@@ -1,4 +1,4 @@
-"""The average attention network (Zhang et al., 2018), which replaces a decoder's self-attention by the mean of the past.
+"""The average attention network (Zhang et al., 2018), which replaces a decoder's self-attention by the mean of all inputs so far.
 
 A step of a search costs the same at any length, and the past of a hypothesis is a single vector, a sum.
 Dimensions: B sentences, T positions, D width, N rows of a search.

@@ -21,7 +21,7 @@ class AttentionVariantOptions:
     )
 
     def is_active(self) -> bool:
-        """Whether self-attention differs from the paper's: by these options, or by positions that act inside it."""
+        """Whether self-attention differs from the paper's, because of these options or of positions that act inside it."""
         by_positions = isinstance(self, TransformerOptions) and self.positions in ("relative", "rotary")
         return by_positions or self.kv_heads is not None or self.attention_window is not None
 

@@ -91,9 +91,9 @@ class Routing(NamedTuple):
         return cls(tokens, torch.zeros_like(tokens), gates, counts, counts.to(rows.dtype), rows.new_zeros(()))
 
     def refined(self, pairs: Tensor, choices: Tensor, gates: Tensor, experts: int) -> "Routing":
-        """Send pairs to experts within their groups. All groups have equally many experts.
+        """Send pairs to experts within their groups. All groups have the same number of experts.
 
-        pairs, choices, gates: (P',) index of the old pair, index of the expert in its group, and its gate
+        pairs, choices, gates: (P',) index of the old pair, index of the expert in its group, and gate of the expert
         experts: number of experts per group
         """
         chosen, order = (self.experts[pairs] * experts + choices).sort(stable=True)

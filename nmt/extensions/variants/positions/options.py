@@ -8,7 +8,9 @@ from nmt.options import size_opt
 
 @options_class
 class RelativePositionOptions:
-    relative_distance: int = size_opt(16, "largest relative distance; longer ones are clipped to it, k in the paper")
+    relative_distance: int = size_opt(
+        16, "largest relative distance, k in the paper; longer distances are clipped to it"
+    )
     relative_heads: Literal["shared", "separate"] = opt(
         "shared", "whether the heads of a layer share their relative-position vectors"
     )

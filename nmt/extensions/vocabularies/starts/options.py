@@ -7,6 +7,6 @@ from nmt import options_class
 
 @options_class
 class VocabularyExtensionOptions:
-    """No options: the extended vocabulary of the data (nmt prepare --extend) says everything."""
+    """No options: the start applies whenever the data has an extended vocabulary (nmt prepare --extend)."""
 
     fitting_data: ClassVar[str] = "add --extend for new entries"

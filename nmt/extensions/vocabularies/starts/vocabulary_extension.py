@@ -17,7 +17,7 @@ from nmt.starts.base import Start, TrainedModel, weight_shapes
 from nmt.text.pipeline import Pipeline
 from nmt.train.run import Run
 
-GAIN: Final = "parametrizations.weight.original0"  # ending of the name of a weight that is stored as gain and direction
+GAIN: Final = "parametrizations.weight.original0"  # suffix of the name of a weight that is stored as gain and direction
 DIRECTION: Final = "parametrizations.weight.original1"
 
 

@@ -94,7 +94,7 @@ def _is_page(output: Path | None) -> bool:
 
 
 def _points(records: Sequence[Record], axis: str, name: str) -> list[tuple[float, float]]:
-    """Up to MAX_POINTS points (updates or EFLOP, value). Each stands for a group: its last position, and its mean value."""
+    """Up to MAX_POINTS points (updates or EFLOP, value). Each has the last position and the mean value of a group."""
     points = [
         (place, record.values[name])
         for record in records
@@ -106,7 +106,7 @@ def _points(records: Sequence[Record], axis: str, name: str) -> list[tuple[float
 
 
 def line_charts(runs: Sequence[RunRecords], values: Sequence[str], axes: Sequence[str]) -> list[LineChart]:
-    """Charts of each number over each axis, without empty ones. values: names of the numbers; empty for the usual ones"""
+    """Charts of each number over each axis, without empty ones. values: names of the numbers; empty for the usual numbers"""
     recorded = dict.fromkeys(name for _, records in runs for record in records for name in record.values)
     usual = [*CHARTS, *(name for name in recorded if name not in CHARTS and name not in ONLY_BY_NAME)]
     for name in values:
@@ -123,7 +123,7 @@ def line_charts(runs: Sequence[RunRecords], values: Sequence[str], axes: Sequenc
 
 
 def _title(name: str) -> tuple[str, str]:
-    """Title and unit of a number with a name from a criterion or a metric."""
+    """Title and unit of a number that a criterion or a metric has named."""
     unit = name.removeprefix(VALIDATION_PREFIX)
     return ("Training " if unit == name else "Validation ") + unit, unit
 

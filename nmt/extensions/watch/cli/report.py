@@ -20,11 +20,11 @@ from nmt.options import opt, options_class
 
 COST_LEGEND: Final = (
     "cost and counted are floating-point operations of training. cost is the paper's estimate: devices x sustained TFLOPS x "
-    "seconds. counted are the matrix products of the model, 3 x those of the forward pass, without padding."
+    "seconds. counted is the cost of the model's matrix products, 3 x that of the forward pass, without padding."
 )
 SPEED_LEGEND: Final = (
     "MFLOP/token: counted operations of the updates per target token. tokens/s: target tokens per second of training, "
-    "including validation and saving. sentences/s: speed of nmt translate, without its start."
+    "including validation and saving. sentences/s: speed of nmt translate, without its start-up."
 )
 VALIDATION_LEGEND: Final = "* the best validation BLEU, on the validation set: do not compare it with the others."
 
@@ -148,7 +148,7 @@ def _run_json(run: History, tflops: float | None) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ReportTable:
-    """The texts of a report. rows: those of TABLE_2, then those of the runs; speeds: one row per run, below SPEED_HEADER"""
+    """The texts of a report. rows: the rows of TABLE_2, then the rows of the runs; speeds: one row per run, below SPEED_HEADER"""
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -156,7 +156,7 @@ class ReportTable:
     notes: Sequence[str]
 
     def printed(self, table: TableStyle) -> str:
-        """The tables and notes in a format. CSV is one table without notes: the speeds stand in further columns."""
+        """The tables and notes in a format. CSV has one table without notes, and the speeds are further columns."""
         first_run, speeds = 1 + len(TABLE_2), [SPEED_HEADER, *self.speeds] if self.speeds else []
         if table == "csv":
             further = [CSV_HEADER, *[[""] * len(CSV_HEADER)] * len(TABLE_2), *self.speeds]
@@ -189,7 +189,7 @@ def report_table(
 
     test_set: test set of the runs, if it is not the paper's
     tflops: 10^12 operations per second that a device of the runs sustains, if given
-    is_exact: whether numbers have all their digits; an unknown one is then empty
+    is_exact: whether to print all digits of numbers; unknown numbers are then empty
     """
     unknown, power = ("", _exact) if is_exact else ("-", _power)
     columns = {
@@ -225,7 +225,7 @@ def _exact(number: float | None) -> str:
 
 
 def _speeds(run: History, is_exact: bool) -> list[str]:
-    """The row of a run below SPEED_HEADER, or below CSV_HEADER."""
+    """A run's row for the columns of SPEED_HEADER, or of CSV_HEADER if exact."""
     millions = [
         None if number is None else number / 1e6 for number in (run.parameters, run.flops_per_token, run.target_tokens)
     ]
@@ -237,7 +237,7 @@ def _speeds(run: History, is_exact: bool) -> list[str]:
 
 
 def _bleu(run: History, is_exact: bool) -> str:
-    """BLEU; that of validations has a star, but as an exact number it is without."""
+    """BLEU as text. A validation BLEU is marked by a star, except in exact numbers."""
     if is_exact:
         best = None if run.best_bleu is None else run.best_bleu.values["valid_bleu"]
         return _exact(best if run.score is None else run.score.value)
@@ -265,7 +265,7 @@ def _notes(runs: Sequence[History], tflops: float | None) -> list[str]:
 
 
 def _note(run: History) -> str:
-    """How long a run was trained, at which cost, and where its BLEU is from."""
+    """How long a run was trained, what that cost, and where its BLEU comes from."""
     newest = run.newest
     spent = f"{newest.minutes:,.1f} minutes on {newest.ranks} device{'s' if newest.ranks > 1 else ''}"
     parts = [f"update {newest.update:,}", spent]

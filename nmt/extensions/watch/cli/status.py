@@ -20,7 +20,7 @@ from nmt.runs import Checkpoints, update_of
 DIED: Final = (
     "the process ended without recording why: it was killed by `kill -9` or ran out of memory, or the machine stopped"
 )
-LATE_LINES: Final = 3  # times the interval of the last log line: after that, its speed is no longer that of the run
+LATE_LINES: Final = 3  # number of log intervals after which the last logged speed no longer describes the run
 MIN_LATE_SECONDS: Final = 60.0  # a validation or a checkpoint can take that long
 RUNS_HEADER: Final = "run", "state", "update", "loss", "best", "ETA", "last record"
 RIGHT: Final = (2, 3, 5, 6)  # columns of numbers
@@ -81,7 +81,7 @@ def _cells(values: dict[str, Any]) -> tuple[str, ...]:
 
 
 def run_status(folder: Path) -> dict[str, Any]:
-    """The values of `nmt status --json`; unknown ones are None. Raises UserError if the folder is not a run."""
+    """The values of `nmt status --json`; unknown values are None. Raises UserError if the folder is not a run."""
     updates, validations = read_records(folder)
     saved, holder = read_status(folder / STATUS_FILE), holder_of(folder / LOCK)
     last = updates[-1] if updates else None

@@ -1,9 +1,9 @@
 // The page of attention: unpacks the weights and draws the chosen map. It fetches nothing.
 "use strict";
-const MEAN = -1;          // instead of a head: the mean of all
+const MEAN = -1;          // used as the number of a head: the mean of all heads
 const SMALL_MAP_PX = 44;  // the longer side of a head's small map
-const LINES_PX = 180;     // between the tokens that lines join
-const MIN_LEVEL = 3;      // of 255: fainter lines are not drawn
+const LINES_PX = 180;     // width of the area with the lines between tokens
+const MIN_LEVEL = 3;      // minimum opacity of a line, of 255; fainter lines are not drawn
 const NAMES = {"<s>": "\u27e8start\u27e9", "<\/s>": "\u27e8end\u27e9", "<unk>": "\u27e8unknown\u27e9"};
 const EXPLANATIONS = {
   cross: "Each row is a token of the translation, at the moment when the model predicts it. Each column is a token of the source sentence " +
@@ -17,19 +17,19 @@ const EXPLANATIONS = {
 const sentences = JSON.parse(document.getElementById("data").textContent);
 const chosen = {sentence: 0, kind: "cross", layer: null, head: MEAN, stretched: false, words: false};
 const pointed = {query: null, key: null};
-let kinds = {};       // of the sentence, by name: as in the data, with `bytes`, the unpacked weights; see `shownKind`
+let kinds = {};       // the sentence's kinds of attention by name, as in the data, plus `bytes`, the unpacked weights
 let kind = null;      // the chosen kind
-let numRequests = 0;  // for sentences: unpacking takes time, and only the last request is shown
+let numRequests = 0;  // number of requests for a sentence; unpacking takes time, and only the last one is shown
 
 const byId = id => document.getElementById(id);
 const create = (name, ...children) => { const element = document.createElement(name); element.append(...children); return element; };
 const clamp = (value, low, high) => Math.max(low, Math.min(high, value));
-// Control characters are escaped, those of direction too: they could show another text than the tokens.
+// Control characters are escaped, including those for the writing direction, which could make tokens look like other text.
 const CONTROLS = /[\u0000-\u001f\u007f-\u009f\u2028-\u202e\u2066-\u2069]/g;
 const visible = text => text.replace(CONTROLS, c => "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0"));
-// A token as it is shown: sentencepiece's marker of a word's start is a space.
+// A token as the page shows it, with a space instead of sentencepiece's marker for the start of a word.
 const readable = token => visible(NAMES[token] ?? token.replaceAll("\u2581", " "));
-// A token of either direction leaves its neighbours in their places.
+// Isolates a token, so that its writing direction does not move its neighbours.
 const isolate = token => "\u2068\u201c" + readable(token).trim() + "\u201d\u2069";
 const cssVariable = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const ink = () => cssVariable("--ink").split(" ").map(Number);
@@ -42,7 +42,7 @@ async function unpack(text) {
   return new Uint8Array(await bytes.arrayBuffer());
 }
 
-// A kind of attention with its tokens, or with whole words: a word's weight as a key is the sum over its tokens, as a query their mean.
+// A kind of attention for tokens or whole words. The weight of a key word is the sum over its tokens, that of a query their mean.
 function shownKind(packed) {
   if (!chosen.words) return packed;
   const {queries, keys, query_words: queryWords, key_words: keyWords} = packed;
@@ -62,7 +62,7 @@ function shownKind(packed) {
   return {...packed, queries: join(queries, queryWords), keys: join(keys, keyWords), bytes};
 }
 
-// The weights of a map in 1/255, a row of keys for each query.
+// The weights of a map in units of 1/255, with one row of keys per query.
 function weights(layer, head) {
   const size = kind.queries.length * kind.keys.length;
   const ofHead = i => kind.bytes.subarray((layer * kind.heads + i) * size, (layer * kind.heads + i + 1) * size);
@@ -196,7 +196,7 @@ function point(place) {
   drawLines();
 }
 
-// Draw the chosen heads as lines from queries to keys. The lines of each head start a little below those of the one before.
+// Draw the chosen heads as lines from queries to keys. Each head's lines start slightly lower than those of the previous head.
 function drawLines() {
   const size = cellSize(), ratio = window.devicePixelRatio || 1, canvas = byId("lines"), width = kind.keys.length;
   const height = size * Math.max(kind.queries.length, width), context = canvas.getContext("2d");

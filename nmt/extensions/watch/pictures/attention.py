@@ -85,7 +85,7 @@ class AttentionMaps:
         }[kind]
 
     def first_shown(self, kind: str) -> int:
-        """The layer to show first: the one that aligns best for cross-attention, otherwise the last."""
+        """The layer to show first: for cross-attention, the layer that aligns best; for other kinds, the last layer."""
         return self.alignment_layer if kind == "cross" else len(self.weights[kind]) - 1
 
     def mean_map(self, kind: str) -> tuple[str, NDArray[np.float32]]:

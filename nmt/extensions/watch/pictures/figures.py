@@ -26,7 +26,7 @@ POINTS_PER_INCH: Final = 72  # a pixel in our layouts is a point in matplotlib
 PNG_PIXELS_PER_POINT: Final = 2
 MATPLOTLIB_SETTINGS: Final[dict[Any, object]] = {
     "svg.fonttype": "none",  # keeps text as text
-    "svg.hashsalt": "nmt",  # otherwise the ids are random
+    "svg.hashsalt": "nmt",  # makes the ids reproducible
     "image.composite_image": False,  # one image per map
     "path.simplify": False,
     "text.parse_math": False,  # tokens and names may contain dollar signs
@@ -54,7 +54,7 @@ Bars = Sequence[tuple[str, int]]  # labels and counts
 
 
 def check_file_name(path: Path, endings: Collection[str], action: str) -> None:
-    """Raise UserError unless a file to write has one of these endings, and its folder exists.
+    """Raise UserError unless a file to write has one of these extensions, and its folder exists.
 
     action: start of the message, such as "a graph is drawn"
     """

@@ -97,7 +97,7 @@ class DryRun(Preview):
 
         before: updates made and epochs read so far
         updates: the next updates
-        measured: seconds and memory of such an update
+        measured: seconds and memory of one of these updates
         free: bytes of memory that were free before
         """
         options, updates_per_epoch, batches = run.options, run.loader.updates_per_epoch(), _batches(updates)
@@ -184,13 +184,13 @@ def _batches(updates: Sequence[UpdateBatches]) -> list[Batch]:
 
 
 class _Meter:
-    """Measures updates of a run within MAX_SECONDS. All ranks take the same decisions, by the leader's clock."""
+    """Measures updates of a run within MAX_SECONDS. All ranks make the same decisions, based on the leader's clock."""
 
     def __init__(self, run: Run, memory: Memory) -> None:
         self.run, self.memory, self.left = run, memory, MAX_SECONDS
 
     def measure(self, first: UpdateBatches, updates: Sequence[UpdateBatches]) -> Measurement:
-        """The cost of such an update, measured on whole updates or by passes over part of the largest micro-batch."""
+        """Measure the cost of one of these updates, by whole updates or by passes over part of the largest micro-batch."""
         memory, batch = self.memory, max(_batches([first, *updates]), key=lambda batch: batch.cells)
         memory.watch()
         before = memory.peak()
@@ -263,6 +263,6 @@ class _Meter:
 
 
 def _share(data: UpdateBatches, batch: Batch, tokens: int, times: int) -> UpdateBatches:
-    """An update with `times` passes over the same pairs of a batch. tokens: roughly how many per pass, padding included"""
+    """Make an update of `times` passes over the same pairs. tokens: approximate number per pass, including padding"""
     part = batch.rows(slice(0, max(1, tokens * len(batch) // batch.cells)))
     return replace(data, batches=[part] * times, idle=0, tokens=times * int(part.num_target_tokens))

@@ -1,4 +1,4 @@
-"""The options of the previews of this extension. Without torch, so that `--help` answers at once."""
+"""The options of this extension's previews. Imports no torch, so that `--help` is fast."""
 
 from nmt import opt, options_class
 

@@ -26,11 +26,11 @@ from nmt.train.update_log import flops_of
 FIRST_SECONDS: Final = 60.0  # seconds until the speed of a process predicts the rest of the run
 FIRST_SHARE: Final = 0.1  # share of a short --max-minutes: the warning must come in time
 WITHIN_WARMUP: Final = (
-    "at this speed --max-minutes ends the run while the learning rate still rises (raise it, or start a new run with fewer "
-    "--warmup-updates)"
+    "at this speed --max-minutes ends the run while the learning rate still rises (raise --max-minutes, or start a new run "
+    "with fewer --warmup-updates)"
 )
 LONG_HOURS: Final = 168.0  # a week
-MAX_SHARED_CORES: Final = 0.6  # cores that other programs may use without a message
+MAX_SHARED_CORES: Final = 0.6  # number of this run's cores that other programs may use before a message is logged
 MAX_NAMED_PRESETS: Final = 3
 VARIATIONS: Final = "table3-"  # presets that repeat a published ablation; they are not meant to be cheap
 
@@ -43,7 +43,7 @@ class OtherPrograms:
         self._began, self._used = time.monotonic(), processor_seconds()
 
     def lines(self) -> Iterator[str]:
-        """A line if they use so many cores that fewer threads would be faster."""
+        """Yield a message if other programs use so many cores that fewer threads would be faster."""
         threads, cores, used = torch.get_num_threads(), os.cpu_count() or 1, processor_seconds()
         if self._used is None or used is None or self.run.device.type != "cpu" or self.run.world.size > 1:
             return

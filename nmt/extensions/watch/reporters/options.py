@@ -1,4 +1,4 @@
-"""The options of the reporters of this extension. Without torch, so that `--help` answers at once."""
+"""The options of this extension's reporters. Imports no torch, so that `--help` is fast."""
 
 from nmt import opt, options_class
 from nmt.log import log
@@ -9,7 +9,7 @@ class DisplayOptions:
     """No options: the display is always used on a terminal."""
 
     def is_active(self) -> bool:
-        """Whether it is in use without an option: on a terminal."""
+        """Whether the display is used without an option: True on a terminal."""
         return log.live
 
 
@@ -18,7 +18,7 @@ class EstimateOptions:
     """No options: every run logs an estimate."""
 
     def is_active(self) -> bool:
-        """Whether it is in use without an option: always."""
+        """Whether the estimate is made without an option: always True."""
         return True
 
 

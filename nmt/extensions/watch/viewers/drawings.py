@@ -39,7 +39,7 @@ TERMINAL: Final = "terminal"
 
 @register("viewer", "drawings", DrawingOptions)
 class Drawings(Viewer):
-    """Attention maps and beam graphs of the first lines, on the terminal at once or in files at the end."""
+    """Attention maps and beam graphs of the first lines, printed to the terminal immediately, or written to files at the end."""
 
     def __init__(self, options: DrawingOptions) -> None:
         attention, beam_graph = options.attention, options.beam_graph

@@ -1,4 +1,4 @@
-"""The options of pictures of translations. Without torch, so that `--help` answers at once."""
+"""The options of pictures of translations. Imports no torch, so that `--help` is fast."""
 
 from typing import ClassVar
 
@@ -32,7 +32,7 @@ class DrawingOptions:
             raise ValueError(f"--attention works on one device only, but --devices is {devices} (drop one of them)")
         if self.beam_graph is not None and (devices > 1 or getattr(self, "shortlist", None) is not None):
             raise ValueError(
-                "--beam-graph works on one device and without a shortlist (drop --devices and --shortlist)"
+                "--beam-graph works only on one device and without a shortlist (drop --devices and --shortlist)"
             )
         if self.is_drawn and getattr(self, "format", "text") != "text":
             raise ValueError("--attention and --beam-graph work only on lines of text (drop them, or --format)")

@@ -1,6 +1,6 @@
 """ConvS2S ("Convolutional Sequence to Sequence Learning", Gehring et al., 2017).
 
-If the paper's text and the authors' released models differ, options choose (docs/explanation/systems/convs2s.md).
+If the paper and the authors' released models differ, options select either (docs/explanation/systems/convs2s.md).
 
 Dimensions: B sentences, S source and T target positions, widths C of a layer, E of embeddings, D of the features,
 W hypotheses per sentence, N = B * T or B * W rows.

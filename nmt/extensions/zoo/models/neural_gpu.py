@@ -134,7 +134,7 @@ class NeuralGpu(Model):
         return memory, features
 
     def _memory_dropout(self, memory: Tensor) -> Tensor:
-        """Apply dropout to a memory (N, m, n, h). Its probability falls with the batch's n."""
+        """Apply dropout to a memory (N, m, n, h). The dropout probability decreases as n grows."""
         positions = max(DROPOUT_POSITIONS, memory.shape[2])
         return dropout(memory, self.options.dropout * sqrt(DROPOUT_POSITIONS / positions), self.training)
 

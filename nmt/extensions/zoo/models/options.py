@@ -26,7 +26,7 @@ class RnnSearchOptions:
     embedding_size: int = size_opt(620, "width of the word embeddings, m in the paper")
     hidden_size: int = size_opt(
         1000,
-        "width of the GRU state of encoder directions and decoder, n in the paper",
+        "width of each GRU state in the encoder and the decoder, n in the paper",
     )
     attention_size: int = size_opt(1000, "width of the attention's hidden layer, n' in the paper")
     maxout_size: int = size_opt(500, "width of the read-out after maxout, l in the paper")
@@ -91,7 +91,7 @@ class DeepAttOptions:
     hidden_size: int = size_opt(512, "width of every LSTM")
     interface: Literal["attention", "summary"] = opt(
         "attention",
-        "decoder's input: attention (Deep-Att), or a summary, one vector per sentence (Deep-ED)",
+        "what the decoder reads: attention (Deep-Att), or summary, one vector per sentence (Deep-ED)",
     )
     memory_size: int = size_opt(1280, "width of the memory that the attention reads; output width of the paper's W_p")
     attention_size: int = size_opt(512, "width of the attention's hidden layer; not stated in the paper")
@@ -149,7 +149,7 @@ class LanguageModelOptions:
 @options_class
 class MemoryNetworkOptions:
     hops: int = size_opt(6, "hops of attention over the memory, K in the paper")
-    memory_size: int = size_opt(100, "size of the memory: the last tokens before the predicted one")
+    memory_size: int = size_opt(100, "number of previous tokens that the memory holds")
     embedding_size: int = size_opt(150, "width of the embeddings and of the state between hops")
     linear_size: int | None = opt(
         None, "components of the state that skip the ReLU after each hop; by default half", minimum=0

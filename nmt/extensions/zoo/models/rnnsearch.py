@@ -1,7 +1,7 @@
 """RNNsearch ("Neural Machine Translation by Jointly Learning to Align and Translate", Bahdanau, Cho and Bengio, 2014).
 
-Equations and initialisation follow the paper's appendices A and B. There is one difference: the first step reads BOS, a token
-with a normal embedding, but the authors' code reads zeros.
+Equations and initialisation follow the paper's appendices A and B. There is one difference from the authors' code: the first
+step reads BOS, a token with a normal embedding, instead of zeros.
 
 Dimensions: B sentences, S source and T target positions, widths H of a state, L of the maxout, A of the attention, D of the
 features, W hypotheses per sentence, N = B * W.
@@ -45,7 +45,7 @@ class RnnSearch(Model):
         self._initialise()
 
     def _initialise(self) -> None:
-        """Initialise as in appendix B.1: N(0, 0.01^2) and zero biases. Recurrent and attention layers do it themselves."""
+        """Initialise as in appendix B.1: N(0, 0.01^2) and zero biases. Recurrent and attention layers initialise themselves."""
         for name, module in self.named_modules():
             if isinstance(module, nn.Embedding) or (isinstance(module, nn.Linear) and name != "cell.keys"):
                 nn.init.normal_(module.weight, std=0.01)

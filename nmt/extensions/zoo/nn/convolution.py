@@ -52,7 +52,7 @@ ConvolutionStep = Callable[[Tensor, Tensor, Taps], tuple[Tensor, Tensor]]
 class Convolution(nn.Module):
     """A convolution over positions, with a bias.
 
-    causal: whether the last tap is the position itself; otherwise the taps are centred around it
+    causal: whether the last tap is the position itself; if not, the taps are centred around it
     """
 
     def __init__(self, inputs: int, outputs: int, kernel: int, dilation: int = 1, causal: bool = False) -> None:
