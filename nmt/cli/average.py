@@ -34,7 +34,7 @@ COMMAND = Command(
     more_words=MORE_WORDS,
     group="train",
     examples=(
-        "nmt average run --output model",
+        "nmt average run --output model --last 3",
         "nmt average run --output model --best 3",
         "nmt average run --output model --last 5 --score data",
     ),

@@ -48,7 +48,7 @@ class FileOptions:
 
     model: tuple[str, ...] = opt(
         REQUIRED,
-        "model folder or run folder; several form an ensemble",
+        "model or run folder; repeat --model for an ensemble",
         aliases=("m", "path", "models"),
         group="Input and output",
         common=True,
