@@ -19,9 +19,9 @@ from nmt.metrics.bleu import Bleu, BleuOptions
 from nmt.text.corpus import read_lines
 
 WAYS = {  # ways of translating: flags of `nmt translate`
-    "own engine, beam 5": "--engine torch --beam-size 5",
-    "own engine, beam 1, int8": "--engine torch --beam-size 1 --precision int8",
-    "own engine, beam 1, int8, shortlist": "--engine torch --beam-size 1 --precision int8 --shortlist {shortlist}",
+    "built-in engine, beam 5": "--engine torch --beam-size 5",
+    "built-in engine, beam 1, int8": "--engine torch --beam-size 1 --precision int8",
+    "built-in engine, beam 1, int8, shortlist": "--engine torch --beam-size 1 --precision int8 --shortlist {shortlist}",
     "CTranslate2, beam 5": "--engine ctranslate2 --beam-size 5",
     "CTranslate2, beam 5, int8": "--engine ctranslate2 --beam-size 5 --precision int8",
     "CTranslate2, beam 2, int8": "--engine ctranslate2 --beam-size 2 --precision int8",
@@ -90,10 +90,10 @@ def measure(rows: list[Row], rounds: int, reference: list[str], metric: Bleu) ->
 
 def print_table(rows: list[Row]) -> None:
     teacher = rows[0]
-    print(f"{'model':<12} {'by':<38} {'BLEU':>6} {'sentences/s':>12} {'by ' + teacher.model:>12}")
+    print(f"{'model':<12} {'by':<40} {'BLEU':>6} {'sentences/s':>12} {'by ' + teacher.model:>12}")
     for row in rows:
         ratio = f"{row.speed / teacher.speed:.2f}"
-        print(f"{row.model:<12} {row.way:<38} {row.bleu:6.2f} {row.speed:12.1f} {ratio:>12}")
+        print(f"{row.model:<12} {row.way:<40} {row.bleu:6.2f} {row.speed:12.1f} {ratio:>12}")
 
 
 def plot(rows: list[Row], path: Path) -> None:
