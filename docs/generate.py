@@ -72,7 +72,7 @@ def command_section(name: str) -> str:
     examples = "\n".join(command.examples)
     kinds = ", ".join(f"[{kind}](#{kind})" for kind in command.kinds)
     parts = f"It also has the options of the chosen components: {kinds}.\n\n" if kinds else ""
-    shell = f"```sh\n{usage(name, sections)}\n\n{examples}\n```\n\n"
+    shell = f"```sh\n{usage(command, sections)}\n\n{examples}\n```\n\n"
     return f"### nmt {name}\n\n{command.summary}\n\n{shell}{parts}{tables}"
 
 

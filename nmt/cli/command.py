@@ -116,6 +116,13 @@ class Parts:
         return {shorts[key] if counts[shorts[key]] == 1 else key: value for key, value in values.items()}
 
 
+def _settings_of(source: Callable[[Mapping[str, Any]], Layer | None] | None, given: Mapping[str, Any]) -> Layer | None:
+    """The settings that a command's `base` or `defaults` adds to given ones; None without any. Help does without wrong ones."""
+    with suppress(UserError) if given.get("help") else nullcontext():
+        return source(given) if source is not None else None
+    return None
+
+
 @dataclass(frozen=True)
 class Command:
     """A command of `nmt`.
@@ -129,6 +136,7 @@ class Command:
     kinds: the kinds of components whose flags it has
     positional: names of options that can also be set without a flag, in order; `NAME...` takes all remaining ones. Such
         arguments name the input of the command: text files, data, runs or models. Outputs and settings need their flags
+    inferred: names of required options that `base` may set, so that the usage leaves them out
     more_words: advice for the error about a surplus argument
     greedy: whether a flag with any number of values takes all words up to the next flag, so that arguments without a flag
         come first. Otherwise it takes one word
@@ -147,6 +155,7 @@ class Command:
     headings: Sequence[str] = ("Input and output",)
     kinds: Sequence[str] = ()
     positional: Sequence[str] = ()
+    inferred: Sequence[str] = ()
     more_words: str = ""
     greedy: bool = True
     preload: Sequence[str] = ()
@@ -169,7 +178,7 @@ class Command:
                 KIND_HELP[kind],
                 ALIASES.get(kind, ()),
                 group=heading if (heading := KIND_HEADING.get(kind, "")) in self.headings else "",
-                common=kind == "model",
+                common=kind in ("model", "schedule"),
                 kind=kind,
             )
             for kind in self.kinds
@@ -185,7 +194,10 @@ class Command:
         settings.convert(table.options)
         common = make(CommonOptions, settings.values)
         log.quiet, log.verbose = common.quiet, common.verbose
-        return None if common.dump_config else self.make_options(table, settings, argv)
+        if not common.dump_config:
+            return self.make_options(table, settings, argv)
+        self._chosen_parts(settings.values)  # an invalid setting is an error; a missing one is not
+        return None
 
     def call(self, checked: tuple[Any, Parts] | None, table: OptionTable, settings: Settings) -> int:
         """Run the command, or print its settings, and return the exit status. checked: the result of `check`"""
@@ -212,11 +224,14 @@ class Command:
         if missing := settings.missing(table.options):
             raise MissingError(missing)
         options: Any = make(self.options, values)
-        parts = {
+        return options, Parts(self._chosen_parts(values), argv, table.taken, settings.origins)
+
+    def _chosen_parts(self, values: Mapping[str, Any]) -> dict[str, Part]:
+        """The chosen component of each kind. Raises UserError for options of a component that do not fit together."""
+        return {
             kind: registry.choose(kind, values.get(kind, DEFAULTS[kind]), registry.values_below(kind, values))
             for kind in self.kinds
         }
-        return options, Parts(parts, argv, table.taken, settings.origins)
 
     def bases(self, layers: Sequence[Layer]) -> list[Layer]:
         """The settings that files and flags override: `defaults`, the preset, and `base`, in this order."""
@@ -225,18 +240,15 @@ class Command:
         if self.kinds and names and names[-1]:
             preset = registry.find_preset(names[-1])
             bases.append(Layer(f"preset {preset.name}", preset.values))
-        for further, place in ((self.base, len(bases)), (self.defaults, 0)):
-            with suppress(UserError) if given.get("help") else nullcontext():
-                if further is not None and (layer := further(given)) is not None:
-                    bases.insert(place, layer)
-        return bases
+        first, last = _settings_of(self.defaults, given), _settings_of(self.base, given)
+        return [layer for layer in (first, *bases, last) if layer is not None]
 
     def has_defaults(self, layers: Sequence[Layer]) -> bool:
         """Whether `defaults` sets something for these files and flags."""
-        given = {key: value for layer in layers for key, value in layer.values.items()}
-        with suppress(UserError) if given.get("help") else nullcontext():
-            return self.defaults is not None and self.defaults(given) is not None
-        return False
+        return (
+            _settings_of(self.defaults, {key: value for layer in layers for key, value in layer.values.items()})
+            is not None
+        )
 
     def read(
         self, files: Sequence[Layer], flags: Mapping[str, Any] = registry.NO_VALUES, argv: Sequence[str] = ()

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from nmt import registry
 from nmt.cli import peers
 from nmt.cli.command import PRESET, Command, MissingError
-from nmt.cli.parameters import FLAG, LETTER, Flag, flag_values, flags_of
+from nmt.cli.parameters import FLAG, LETTER, Flag, choices_of, flag_values, flags_of
 from nmt.cli.settings import HELP, Layer, OptionTable, file_layer, option_table
 from nmt.errors import UsageError, UserError, nearest, quoted, unknown
 from nmt.options import COMMAND_LINE, REQUIRED, Option, flag_of, read_toml
@@ -92,7 +92,7 @@ def correct(
                 problems += [Correction(message, 0, 0) for message in error.messages]
             break
         problems += found
-        line, error = _corrected(line, found), None
+        line, error = _without_surplus(_corrected(line, found)), None
     if all(problem.kind == "same" for problem in problems):
         if error is not None:
             raise error
@@ -131,6 +131,12 @@ def _corrected(line: Sequence[str], problems: Sequence[Correction]) -> list[str]
     for problem, words in reversed(changes):
         corrected[problem.at : problem.at + problem.num_words] = words
     return corrected
+
+
+def _without_surplus(line: Sequence[str]) -> list[str]:
+    """The line without a last flag that has only a placeholder, `--init-from MODEL`, if the flag is set before."""
+    *before, flag, value = ["", "", *line]
+    return before[2:] if flag in before[2:] and value.isupper() else [*line]
 
 
 class _Line:
@@ -258,7 +264,15 @@ class _Line:
         kind: Certainty = "open" if answer.words is None else "certain"
         if answer.is_same:
             message, kind = f"{given}: read as {answer.text.removeprefix('use ')}", "same"
-        return self._problem(item, answer.num_values, message, *(answer.words or ()), kind=kind)
+        words = [message, *(answer.words or ())]
+        if "BEAM" in words:
+            words = [word.replace("BEAM", self._beam_size()) for word in words]
+        return self._problem(item, answer.num_values, *words, kind=kind)
+
+    def _beam_size(self) -> str:
+        """The beam size that the line sets, or the default one, for the n-best list of Marian."""
+        given = [item.values[0] for item in self.items if item.flag in ("--beam-size", "-b") and item.values]
+        return (given or [str(self.table.flags["--beam-size"].option.default)])[-1]
 
     def _unknown(self, item: GivenFlag) -> Correction:
         """The error for a flag that the command does not have."""
@@ -426,8 +440,7 @@ def _choices(option: Option) -> list[str]:
     """The allowed values of an option that takes one of several names."""
     if _is_chooser(option):
         return registry.names(option.kind) if option.kind else [*registry.presets(), "none"]
-    kinds = () if str in get_args(option.type) else (option.type, *get_args(option.type))
-    return [str(value) for kind in kinds if get_origin(kind) is Literal for value in get_args(kind)]
+    return [] if str in get_args(option.type) else choices_of(option)
 
 
 def _as_integer(text: str) -> str:

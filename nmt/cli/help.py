@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from textwrap import wrap
 from typing import Any, Final
 
+from nmt.cli.command import Command
 from nmt.cli.commands import GROUPS, commands
 from nmt.cli.settings import OptionTable
 from nmt.options import REQUIRED, Option
@@ -41,9 +42,7 @@ def commands_help() -> str:
 
 
 def show_help(
-    name: str,
-    summary: str,
-    examples: Sequence[str],
+    command: Command,
     sections: Mapping[str, Sequence[Option]],
     values: Mapping[str, Any],
     kinds: Sequence[str] | None,
@@ -55,11 +54,11 @@ def show_help(
     kinds: the kinds of components whose options `--help KIND` lists; None for the short help, which lists the options that
         are `common`, one line each
     """
-    lines = [*wrap(summary, _columns()), ""]
-    lines += wrap(f"Usage: {usage(name, sections)}", _columns(), subsequent_indent=" " * 7)
-    lines += ["", _bold("Examples"), *(INDENT + example for example in examples)] if examples else []
+    lines = [*wrap(command.summary, _columns()), ""]
+    lines += wrap(f"Usage: {usage(command, sections)}", _columns(), subsequent_indent=" " * 7)
+    lines += ["", _bold("Examples"), *(INDENT + example for example in command.examples)] if command.examples else []
     if kinds is None:
-        lines += [*_short_rows(sections, values), "", f"`nmt {name} --help` lists all flags."]
+        lines += [*_short_rows(sections, values), "", f"`nmt {command.name} --help` lists all flags."]
     else:
         lines += _full_rows(sections, values)
     if kinds:
@@ -94,13 +93,13 @@ def command_sections(table: OptionTable, headings: Sequence[str]) -> dict[str, l
 
 def _short_rows(sections: Mapping[str, Sequence[Option]], values: Mapping[str, Any]) -> list[str]:
     shown = {heading: [option for option in options if option.common] for heading, options in sections.items()}
-    labels = [_short_label(option) for options in shown.values() for option in options]
+    labels = [_switch_label(option) for options in shown.values() for option in options]
     width, lines = min(max(map(len, labels), default=0), MAX_FLAG_COLUMNS) + 2, [""]
     for heading, options in shown.items():
         lines += [_bold(heading)] if options else []
         for option in options:
             default = _shown(values.get(option.path_key, option.default))
-            lines += _row(_short_label(option), option.help + (f" [{default}]" if default else ""), width)
+            lines += _row(_switch_label(option), option.help + (f" [{default}]" if default else ""), width)
     return lines
 
 
@@ -113,9 +112,9 @@ def _full_rows(sections: Mapping[str, Sequence[Option]], values: Mapping[str, An
     return lines
 
 
-def usage(name: str, sections: Mapping[str, Sequence[Option]]) -> str:
+def usage(command: Command, sections: Mapping[str, Sequence[Option]]) -> str:
     """The form of a command, with its arguments and required flags: `nmt train DATA --output RUN [FLAGS]`."""
-    options = [option for options in sections.values() for option in options]
+    options = [option for options in sections.values() for option in options if option.name not in command.inferred]
     words = [
         _short_label(option) if option.default is REQUIRED else f"[{_short_label(option)}]"
         for option in options
@@ -124,16 +123,16 @@ def usage(name: str, sections: Mapping[str, Sequence[Option]]) -> str:
     flags = [
         f"{option.flag} {_value(option)}" for option in options if option.default is REQUIRED and not option.positional
     ]
-    return " ".join(["nmt", name, *words, *flags, "[FLAGS]"])
+    return " ".join(["nmt", command.name, *words, *flags, "[FLAGS]"])
 
 
 def _row(label: str, text: str, width: int) -> list[str]:
     """A label with its text to the right, or below it if the label is too long or the terminal too narrow."""
-    columns, beside = _columns() - len(INDENT), len(label) <= width - 2
+    columns, fits = _columns() - len(INDENT), len(label) <= width - 2
     if columns - width < MIN_TEXT_COLUMNS:
-        width, beside = 4, False
+        width, fits = 4, False
     lines = wrap(text, max(columns - width, MIN_TEXT_COLUMNS), break_on_hyphens=False, break_long_words=False) or [""]
-    first = [f"{INDENT}{_bold(label)}{' ' * (width - len(label))}{lines.pop(0)}" if beside else INDENT + _bold(label)]
+    first = [f"{INDENT}{_bold(label)}{' ' * (width - len(label))}{lines.pop(0)}" if fits else INDENT + _bold(label)]
     return [*first, *(INDENT + " " * width + line for line in lines)]
 
 
@@ -144,6 +143,11 @@ def _short_label(option: Option) -> str:
     letters = [f"-{alias}, " for alias in option.aliases if len(alias) == 1 and not option.path]
     value = "" if option.type is bool else f" {_value(option)}"
     return "".join(letters[:1]) + option.flag + value
+
+
+def _switch_label(option: Option) -> str:
+    """A flag as in `_short_label`, or `--[no-]page` if it is on by default."""
+    return f"--[no-]{option.flag[2:]}" if option.default is True else _short_label(option)
 
 
 def _value(option: Option) -> str:
@@ -177,7 +181,9 @@ def _full_text(option: Option, values: Mapping[str, Any]) -> str:
 
 def _shown(default: Any) -> str:
     """A default as text; empty if the option is off."""
-    if default in (None, "none", REQUIRED) or isinstance(default, bool):
+    if isinstance(default, bool):
+        return "on" if default else ""
+    if default in (None, "none", REQUIRED):
         return ""
     return " ".join(map(str, default)) if isinstance(default, tuple | list) else str(default)
 

@@ -98,13 +98,14 @@ def completion(option: Option) -> Callable[[str], list[tuple[str, str]]] | None:
     """The function that lists the possible values of an option, each with its help; None if the shell should list files."""
     if kind := option.kind or ("preset" if option.path_key == "preset" else ""):
         return lambda incomplete: list(registry.summaries(kind).items())
-    choices = [
-        value
-        for kind in (option.type, *get_args(option.type))
-        if get_origin(kind) is Literal
-        for value in get_args(kind)
-    ]
-    return (lambda incomplete: [(str(value), "") for value in choices]) if choices else None
+    choices = choices_of(option)
+    return (lambda incomplete: [(value, "") for value in choices]) if choices else None
+
+
+def choices_of(option: Option) -> list[str]:
+    """The values that an option's type lists, `Literal["log", "linear"]`, as text."""
+    kinds = (option.type, *get_args(option.type))
+    return [str(value) for kind in kinds if get_origin(kind) is Literal for value in get_args(kind)]
 
 
 def spread_values(argv: Sequence[str], flags: Mapping[str, Flag], greedy: bool, unfinished: bool = False) -> list[str]:

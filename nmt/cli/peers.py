@@ -111,5 +111,5 @@ def _answer(text: str, named: dict[str, list[str]], num_values: int) -> Answer:
                 words.append(VALUE_PLACEHOLDER.sub(lambda match: named.get(match[1], [match[1]])[0], word))
         told = f"use {shlex.join(words)}{separator}{remark}"
     else:
-        told = readable(text).replace("no equivalent: ", "drop it: ")
-    return Answer(told, words, num_values, text.startswith("= "))
+        told = VALUE_PLACEHOLDER.sub(r"\1", text).replace("drop: ", "drop it: ")
+    return Answer(told, None if head.startswith("nmt ") else words, num_values, text.startswith("= "))

@@ -70,6 +70,7 @@ COMMAND = Command(
     PrepareCommandOptions,
     run,
     positional=("corpus...",),
+    inferred=("source_lang", "target_lang"),
     base=named_corpus,
     group="prepare",
     examples=(

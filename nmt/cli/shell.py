@@ -130,7 +130,7 @@ class ShellCommand(TyperCommand):
         else:
             sections = command_sections(self.table, command.headings)
             kinds = None if asked.is_short else command.kinds
-            show_help(command.name, command.summary, command.examples, sections, values, kinds)
+            show_help(command, sections, values, kinds)
 
     def _own_values(self, ctx: Any) -> tuple[dict[str, Any], list[str]]:
         """The result of `_parse` for the command's own options, without words that a component's flag may take."""

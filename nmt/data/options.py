@@ -152,9 +152,7 @@ class CorpusOptions(TrainingFiles):
         (), "target files of test sets, in the order of --test-source", group="Held-out data", metavar="FILE"
     )
     min_length: int = opt(1, "minimum tokens on each side of a training pair", group="Faulty lines", minimum=1)
-    max_length: int = opt(
-        256, "maximum tokens per side of a pair; 0 for no limit", group="Faulty lines", common=True, minimum=0
-    )
+    max_length: int = opt(256, "maximum tokens per side; 0 for no limit", group="Faulty lines", common=True, minimum=0)
     max_ratio: float = opt(
         0.0,
         "maximum ratio of the longer side of a pair to the shorter, in tokens; 0 for no limit",
@@ -306,7 +304,7 @@ class PrepareOptions(CorpusOptions):
     )
     deduplicate: bool = opt(False, "drop training pairs that equal an earlier one", group="Faulty lines", common=True)
     on_bad_line: BadLine = opt(
-        "error", "lines that are not UTF-8: error, skip or replace", group="Faulty lines", common=True, metavar="ACTION"
+        "error", "lines not in UTF-8: error, skip or replace", group="Faulty lines", common=True, metavar="ACTION"
     )
     seed: int = opt(
         1, "random seed for sampling the text that subwords are learnt from", group="Speed and memory", minimum=0

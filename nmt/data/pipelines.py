@@ -90,7 +90,9 @@ class _TrainingText:
         settings = SubwordSettings(model_type, *limits, options.symbols)
         size = _sample_size(options, train)
         [*sides], first = self.task.prepare, train.files[0]
-        place = quoted(first.target) if sides == [1] and not first.is_tsv else first.name
+        place = (
+            first.name if first.is_tsv else " and ".join(quoted((first.source, first.target)[side]) for side in sides)
+        )
         log.info(f"learning {model_type} from {size:,} of {train.num_pairs:,} pairs")
         sample = train.sample(size, options.seed)
         with closing(in_order(self.task, sample, options.workers)) as texts:

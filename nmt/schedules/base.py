@@ -1,9 +1,18 @@
 """The interface of learning-rate schedules, functions from the update number to the learning rate."""
 
-from typing import Any, Final
+from typing import Any
 
-LR_ALIASES: Final = ("learning-rate", "l")
-WARMUP_ALIASES: Final = ("warmup", "lr-warmup")
+from nmt import opt
+
+
+def lr_opt(default: float, help: str) -> Any:
+    """The option `lr` of a schedule, for its options class."""
+    return opt(default, help, group="Learning rate", common=True, aliases=("learning-rate", "l"), above=0)
+
+
+def warmup_opt(default: int, help: str, minimum: int) -> Any:
+    """The option `warmup_updates` of a schedule, for its options class."""
+    return opt(default, help, group="Learning rate", common=True, aliases=("warmup", "lr-warmup"), minimum=minimum)
 
 
 class Schedule:

@@ -1,27 +1,13 @@
 """A constant learning rate, optionally after a warm-up or halved at regular intervals."""
 
 from nmt import opt, options_class, register
-from nmt.schedules.base import LR_ALIASES, WARMUP_ALIASES, Schedule, warmup_factor
+from nmt.schedules.base import Schedule, lr_opt, warmup_factor, warmup_opt
 
 
 @options_class
 class ConstantOptions:
-    lr: float = opt(
-        5e-4,
-        "learning rate",
-        group="Learning rate",
-        common=True,
-        aliases=LR_ALIASES,
-        above=0,
-    )
-    warmup_updates: int = opt(
-        0,
-        "updates of linear warm-up from 0",
-        group="Learning rate",
-        common=True,
-        aliases=WARMUP_ALIASES,
-        minimum=0,
-    )
+    lr: float = lr_opt(5e-4, "learning rate")
+    warmup_updates: int = warmup_opt(0, "updates of linear warm-up from 0", minimum=0)
     halve_from: int | None = opt(
         None, "first update at half the learning rate; if unset, it stays constant", group="Learning rate", minimum=1
     )

@@ -4,27 +4,13 @@ import math
 from typing import ClassVar
 
 from nmt import UserError, opt, options_class, register
-from nmt.schedules.base import LR_ALIASES, WARMUP_ALIASES, Schedule, warmup_factor
+from nmt.schedules.base import Schedule, lr_opt, warmup_factor, warmup_opt
 
 
 @options_class
 class DecayOptions:
-    lr: float = opt(
-        5e-4,
-        "peak learning rate, after the warm-up",
-        group="Learning rate",
-        common=True,
-        aliases=LR_ALIASES,
-        above=0,
-    )
-    warmup_updates: int = opt(
-        4000,
-        "updates of linear warm-up from 0",
-        group="Learning rate",
-        common=True,
-        aliases=WARMUP_ALIASES,
-        minimum=0,
-    )
+    lr: float = lr_opt(5e-4, "peak learning rate, after the warm-up")
+    warmup_updates: int = warmup_opt(4000, "updates of linear warm-up from 0", minimum=0)
     final_lr_fraction: float = opt(
         0.0, "fraction of --lr that remains at the last update", group="Learning rate", minimum=0, maximum=1
     )

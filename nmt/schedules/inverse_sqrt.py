@@ -1,27 +1,13 @@
 """Linear warm-up to a peak, optionally a flat stretch, then inverse square root decay, like fairseq's `inverse_sqrt`."""
 
 from nmt import opt, options_class, register
-from nmt.schedules.base import LR_ALIASES, WARMUP_ALIASES, Schedule, warmup_factor
+from nmt.schedules.base import Schedule, lr_opt, warmup_factor, warmup_opt
 
 
 @options_class
 class InverseSqrtOptions:
-    lr: float = opt(
-        5e-4,
-        "peak learning rate, after the warm-up",
-        group="Learning rate",
-        common=True,
-        aliases=LR_ALIASES,
-        above=0,
-    )
-    warmup_updates: int = opt(
-        4000,
-        "updates of linear warm-up",
-        group="Learning rate",
-        common=True,
-        aliases=WARMUP_ALIASES,
-        minimum=1,
-    )
+    lr: float = lr_opt(5e-4, "peak learning rate, after the warm-up")
+    warmup_updates: int = warmup_opt(4000, "updates of linear warm-up", minimum=1)
     warmup_init_lr: float = opt(0.0, "learning rate at the start of the warm-up", group="Learning rate", minimum=0)
     flat_updates: int = opt(
         0, "updates at the peak learning rate between warm-up and decay", group="Learning rate", minimum=0

@@ -2,30 +2,16 @@
 
 from typing import Final
 
-from nmt import opt, options_class, register
-from nmt.schedules.base import LR_ALIASES, WARMUP_ALIASES, Schedule
+from nmt import options_class, register
+from nmt.schedules.base import Schedule, lr_opt, warmup_opt
 
 MIN_FACTOR: Final = 0.01  # a smaller value is probably a learning rate, meant for another schedule
 
 
 @options_class
 class NoamOptions:
-    lr: float = opt(
-        1.0,
-        "factor on the paper's learning rate",
-        group="Learning rate",
-        common=True,
-        aliases=LR_ALIASES,
-        above=0,
-    )
-    warmup_updates: int = opt(
-        4000,
-        "updates of linear warm-up",
-        group="Learning rate",
-        common=True,
-        aliases=WARMUP_ALIASES,
-        minimum=1,
-    )
+    lr: float = lr_opt(1.0, "factor on the paper's learning rate")
+    warmup_updates: int = warmup_opt(4000, "updates of linear warm-up", minimum=1)
 
     def __post_init__(self) -> None:
         if self.lr < MIN_FACTOR:

@@ -52,6 +52,7 @@ class TrainOptions:
         None,
         "stop after this many minutes of this process",
         group="Length of the run",
+        common=True,
         above=0,
         maximum=MAX_WAIT_MINUTES,
     )
@@ -98,7 +99,7 @@ class TrainOptions:
     )
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = opt(
         "fp32",
-        "number format of matrix products",
+        "number format: fp32, tf32, bf16 or fp16",
         group="Hardware",
         common=True,
         must_stay=True,
@@ -165,7 +166,6 @@ class TrainOptions:
         AUTO,
         "score that selects the best checkpoint",
         group="Checkpoints",
-        common=True,
         must_stay=True,
         metavar="SCORE",
     )
@@ -296,6 +296,6 @@ class AverageOptions:
 
     def __post_init__(self) -> None:
         if self.run is None and not self.checkpoint:
-            raise ValueError("nothing to average (use --run or --checkpoint)")
+            raise ValueError("nothing to average (name a RUN folder, or use --checkpoint)")
         if self.run is not None and self.last is None and self.best is None:
-            raise ValueError("--run needs --last N or --best N")
+            raise ValueError("RUN needs --last N or --best N")

@@ -17,7 +17,10 @@ def parse_period(text: str) -> tuple[float, str]:
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([uem]?)", text.strip(), re.ASCII)
     if match is None or not 0 < float(match[1]) < 2**63:  # a longer period could be infinite in seconds
-        raise ValueError(f"'{text}': not a period (write 500u for updates, 1e for epochs or 10m for minutes)")
+        raise ValueError(
+            f"'{text}': not a period (write 500u for updates, 1e for epochs or 10m for minutes; "
+            "a period longer than the run means once, at its end)"
+        )
     count, unit = float(match[1]), match[2] or "u"
     if unit != "m" and not count.is_integer():
         raise ValueError(f"'{text}': not a whole number of {UNITS[unit]}")

@@ -7,15 +7,13 @@ from typing import Any
 from nmt import opt, options_class, register
 from nmt.files import Count
 from nmt.options import convert
-from nmt.schedules.base import LR_ALIASES, WARMUP_ALIASES, Schedule, warmup_factor
+from nmt.schedules.base import Schedule, lr_opt, warmup_factor, warmup_opt
 
 
 @options_class
 class PlateauOptions:
-    lr: float = opt(5e-4, "initial learning rate", group="Learning rate", common=True, aliases=LR_ALIASES, above=0)
-    warmup_updates: int = opt(
-        0, "updates of linear warmup from 0", group="Learning rate", common=True, aliases=WARMUP_ALIASES, minimum=0
-    )
+    lr: float = lr_opt(5e-4, "initial learning rate")
+    warmup_updates: int = warmup_opt(0, "updates of linear warmup from 0", minimum=0)
     plateau_factor: float = opt(0.5, "factor applied to the learning rate at each reduction", above=0, below=1)
     plateau_patience: int = opt(
         3, "consecutive validations without a new best loss before the learning rate is reduced", minimum=1

@@ -42,7 +42,6 @@ class LoraOptions:
         0,
         "train only adapters of this rank; 8 is usual",
         group="Fine-tuning",
-        common=True,
         minimum=0,
         maximum=MAX_LAYER_SIZE,
         must_stay=True,
