@@ -190,7 +190,7 @@ class Log:
 
     def _draw(self) -> None:
         """Draw the current bars. A thread of rich then redraws them until none is left."""
-        with contextlib.suppress(OSError):  # the terminal has gone, and SIGHUP will follow
+        with contextlib.suppress(OSError):  # the terminal is gone, and SIGHUP will follow
             wanted = bool(self._bars) and not self.draws_bars
             if self._live is not None and not wanted:
                 live, self._live = self._live, None
@@ -203,7 +203,7 @@ class Log:
                     console=self.console,
                     refresh_per_second=REFRESHES_PER_SECOND,
                     transient=True,
-                    redirect_stdout=False,  # results may go to a file
+                    redirect_stdout=False,  # results on stdout may go to a file
                     redirect_stderr=False,  # all lines pass through this log
                 )
                 self._live.start(refresh=True)

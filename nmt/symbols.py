@@ -1,6 +1,6 @@
 """The four control symbols with their ids, which are the same in every vocabulary, and the marks within tokens.
 
-Text can produce only one of them, <unk>.
+<unk> is the only control symbol that text can produce.
 """
 
 from typing import Final

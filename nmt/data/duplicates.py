@@ -16,7 +16,7 @@ from nmt import signals
 from nmt.data.encode import Encoded
 from nmt.data.row_files import MappedFile
 
-SORTED_ROWS: Final = 1 << 21  # each takes 24 bytes, and twice that while sorting
+SORTED_ROWS: Final = 1 << 21  # rows sorted at once; each takes 24 bytes, and 48 while sorting
 SCANNED_ROWS: Final = 1 << 20
 
 Keys = NDArray[np.uint64]
@@ -64,7 +64,7 @@ def find_repeated(keys: Keys, sorted_rows: int = SORTED_ROWS) -> NDArray[np.bool
         signals.check()
         at = np.concatenate([_of_part(keys, start, part, parts) for start in range(0, len(keys), SCANNED_ROWS)])
         rows = keys[at]
-        order = np.lexsort(rows.T)  # stable: among equal rows, the earliest stays first
+        order = np.lexsort(rows.T)  # lexsort is stable: among equal rows, the earliest stays first
         same = (rows[order[1:]] == rows[order[:-1]]).all(axis=1)
         repeated[at[order[1:][same]]] = True
     return repeated

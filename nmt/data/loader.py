@@ -193,9 +193,7 @@ def regrouped(groups: list[Indices], source_lengths: Indices, target_lengths: In
     """
     longer = np.maximum(source_lengths, target_lengths)
     order = np.lexsort((source_lengths, target_lengths, longer))
-    sizes = sorted(
-        map(len, groups), reverse=True
-    )  # groups have equal tokens, so the shortest pairs form the largest group
+    sizes = sorted(map(len, groups), reverse=True)  # tokens per group are equal, so short pairs form large groups
     return np.split(order, np.cumsum(sizes)[:-1])
 
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from nmt.text.forms import UnicodeForm
 
-ALWAYS_SAVED: Final = {"truecase"}  # fields that every saved pipeline contains, and thus its hash too
+ALWAYS_SAVED: Final = {"truecase"}  # fields that are always part of a saved pipeline, and thus of its hash
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ class TrainingSpeedup:
         self.options = options
 
     def change_layers(self, model: nn.Module) -> None:
-        """Change how the layers of a newly built model are called. Called before the model is wrapped for all ranks."""
+        """Change how the layers of a newly built model are called, before the model is wrapped for all ranks."""
 
     def updater(self, updater: Any, model: Any, criterion: Any) -> Any:
         """Return the object that makes updates: `updater` (nmt.train.update.Updater), or a replacement."""
