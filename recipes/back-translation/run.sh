@@ -12,7 +12,7 @@
 # Flags go to all trainings: `TRAIN=text/train VALID=text/val TEST=text/test MONO=news.de run.sh --threads 1`. To resume after
 # an interruption, run the script again: it skips each step whose output exists, and stops at an output that was made with other
 # settings.
-# With --dry-run the recipe ends after the estimate of its first training.
+# With --dry-run, the recipe ends after the estimate for its first training run.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -26,7 +26,7 @@ mono=${MONO:-$TRAIN.$trg} back=$work/text/back
 mkdir -p "$work/text"
 readable "$mono" "$TRAIN".{"$src","$trg"} "$VALID".{"$src","$trg"} "$TEST".{"$src","$trg"}
 
-# model FOLDER FLAG...: train in FOLDER on FOLDER/data, and average.
+# model FOLDER FLAG...: train in FOLDER on FOLDER/data, and average the checkpoints.
 model() {
     local folder=$1
     shift
