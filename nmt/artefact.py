@@ -112,7 +112,7 @@ def new_folder(final: Path, kind: str, facts: Mapping[str, Any], needed: int | N
             no_inode = isinstance(error, OSError) and lacks_inodes(final)
             with contextlib.suppress(OSError):
                 needed = max(needed or 0, _size_of(temporary)) or None
-                _empty(temporary)  # before the lock is released, which removes an empty folder
+                _empty(temporary)  # before the release of the lock, which then removes the folder
             if isinstance(error, OSError) and not (filling and _is_elsewhere(error.filename, temporary)):
                 raise storage_error(error, final, needed, no_inode) from error
             raise
@@ -369,7 +369,7 @@ def _read_manifest(folder: Path, kinds: tuple[str, ...]) -> dict[str, Any]:
     manifest: dict[str, Any] = content if isinstance(content, dict) else {}
     version, kind = manifest.get("format"), manifest.get("kind")
     newest = NEWER_FORMATS.get(str(kind), FORMAT_VERSION)
-    if isinstance(version, int) and version not in range(1, newest + 1):  # its entries may have different meanings
+    if isinstance(version, int) and version not in range(1, newest + 1):  # other formats may define entries differently
         advice = "use the version of nmt that wrote it"
         raise OtherFormatError(f"{quoted(folder)} has format {version}, but this nmt reads up to {newest} ({advice})")
     if kinds and kind not in kinds:

@@ -291,7 +291,7 @@ def flat_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor],
 
 
 def create_optimizer_state(optimizer: torch.optim.Optimizer, parameters: Sequence[Tensor]) -> None:
-    """Make an optimizer create its state for parameters by a dummy step. The caller overwrites state and weights."""
+    """Make an optimizer create its state by a dummy step. The caller then overwrites the state and the weights."""
     optimizer.zero_grad(set_to_none=True)
     for parameter in parameters:
         parameter.grad = torch.zeros_like(parameter)

@@ -45,7 +45,7 @@ class World:
         self.leads = rank == 0  # the leader writes files and logs
         self._store: Any = None
         self._seconds = 0.0  # maximum time to wait for the store
-        self._store_is_silent = False  # whether it has failed to answer in time
+        self._store_is_silent = False  # whether the store has failed to answer in time
 
     @classmethod
     def from_environment(cls) -> "World":

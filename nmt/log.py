@@ -124,7 +124,7 @@ class Log:
                 sys.stderr.write(message + "\n")
                 sys.stderr.flush()
         except OSError:
-            pass  # a closed terminal, a reader that has gone or a full disk must not end the work
+            pass  # a closed terminal or pipe, or a full disk, must not end the work
 
     @contextlib.contextmanager
     def progress(

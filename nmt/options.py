@@ -23,7 +23,7 @@ from nmt.errors import UserError, naming, quoted
 T = TypeVar("T")
 REQUIRED: Any = dataclasses.MISSING
 AUTO: Final = "auto"  # the value of an option that leaves the choice to nmt
-COMMAND_LINE: Final = "the command line"  # the origin of values, for messages
+COMMAND_LINE: Final = "the command line"  # where a value was set, for messages
 MAX_PROCESSES: Final = 1024  # maximum per command and machine; a higher number is a typing error
 MAX_SETTINGS_BYTES: Final = 1 << 20  # maximum size of a TOML file
 LONG_KEY: Final = re.compile(rb"(?<![\w-])(?:[\w-]+[ \t]*\.[ \t]*){100}")  # a key that takes the TOML parser minutes

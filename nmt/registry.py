@@ -438,7 +438,7 @@ def values_below(path: str, values: Mapping[str, Any]) -> dict[str, Any]:
 def build(part: Part, *context: Any) -> Any:
     """Build a component. context: the constructor's arguments after the options (see the base.py of the kind)"""
     options = choose(part.kind, part.name, part.values).options if part.options is None else part.options
-    entry = find(part.kind, part.name)  # a local variable, in which `place_in_plugin` finds it
+    entry = find(part.kind, part.name)  # kept in a local variable, where `place_in_plugin` finds it
     return entry.cls(options, *context)
 
 

@@ -32,7 +32,7 @@ def signal_at_end_of_parent(number: int) -> None:
     SIGCONT continues a stopped process, so that it can end by itself.
     """
     if sys.platform == "linux":
-        import ctypes  # slow, and only needed in children
+        import ctypes  # slow to import, and only needed in children
 
         ctypes.CDLL(None).prctl(DIE_WITH_PARENT, number)
 

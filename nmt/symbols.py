@@ -12,4 +12,4 @@ UNK: Final = 3
 SYMBOLS: Final = ("<pad>", "<s>", "</s>", "<unk>")
 SEPARATOR: Final = "<sep>"  # a user symbol that follows each sentence of the context
 SPACE_MARK: Final = "\u2581"  # stands for a space in sentencepiece, which also reads it as a space in text
-PIECE_MARK: Final = "@@"  # in subword-nmt: the word continues in the next piece
+PIECE_MARK: Final = "@@"  # in subword-nmt, shows that the word continues in the next piece

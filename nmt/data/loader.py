@@ -21,8 +21,8 @@ from nmt.rows import Rows
 class UpdateBatches:
     """The data of one update.
 
-    batches: micro-batches of this rank; every rank has the same number
-    idle: number of final batches that only keep step with other ranks and do not contribute
+    batches: micro-batches of this rank; every rank has the same number of them
+    idle: number of final batches that only keep the ranks in step and do not contribute
     tokens: number of target tokens on all ranks
     source_lengths, target_lengths: (N,) int64 tokens of the pairs on all ranks, including EOS
     after: position after this update

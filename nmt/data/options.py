@@ -72,7 +72,7 @@ class TrainingFiles:
     )
     workers: int = opt(
         1,
-        "processes; any number gives the same result",
+        "worker processes; do not affect the result",
         group="Speed and memory",
         common=True,
         minimum=1,

@@ -234,7 +234,7 @@ def with_counts(text_set: TextSet, counts: dict[FilePair, int]) -> TextSet:
     if not counted.num_lines:
         raise InputError(f"{text_set.files[0].name} is empty (use files that contain text)")
     if not counted.num_pairs:
-        raise InputError(f"--hold-out {text_set.hold_out}: the training files have only {counted.num_lines:,} pairs")
+        raise InputError(f"--hold-out {text_set.hold_out} is too large for {counted.num_lines:,} training pairs")
     return counted
 
 

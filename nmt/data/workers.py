@@ -140,7 +140,7 @@ def become_worker(task: Callable[[Any], Any], plugins: Sequence[str] = ()) -> No
     """
     global _task
     _task = task
-    signal.set_wakeup_fd(-1)  # a forked process inherits its parent's
+    signal.set_wakeup_fd(-1)  # a forked process inherits its parent's descriptor
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.SIG_IGN)
     signal_at_end_of_parent(signal.SIGCONT)

@@ -18,7 +18,7 @@ class Reporter:
     options: options of `nmt train`
     folder: folder of the run
     order: reporters with a lower order receive each report first
-    draws: whether it shows the numbers on the screen, which then gets no log lines with them
+    draws: whether it shows the numbers on the screen itself, in place of log lines
     """
 
     order: ClassVar[int] = 0

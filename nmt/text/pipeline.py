@@ -30,7 +30,7 @@ from nmt.tokenizers.base import Tokenizer
 
 PIPELINE_FOLDER: Final = "pipeline"  # subfolder of a model folder, checkpoint or data folder
 PIPELINE_FILE: Final = "pipeline.json"
-CHARACTERS_PER_TOKEN: Final = 64  # far above the average of real text; texts with more are truncated or dropped
+CHARACTERS_PER_TOKEN: Final = 64  # far above the average of real text; longer texts are truncated or dropped
 BYTE_PIECE: Final = re.compile(r"<0x([0-9A-F]{2})>")  # token for a single byte of a character without an entry
 
 NOT_SEEN: Final = re.compile(f"[{NO_WIDTH}{''.join(SIGNS)}]")

@@ -15,7 +15,7 @@ from nmt.errors import ArtefactError, expecting, quoted
 from nmt.symbols import BOS, EOS, PAD, SPACE_MARK, SYMBOLS, UNK
 
 MAX_CACHED_WORDS: Final = 1 << 17
-MAX_CACHED_CHARACTERS: Final = 1 << 22  # limit for all cached words; a "word" can be as long as a line
+MAX_CACHED_CHARACTERS: Final = 1 << 22  # limit over all cached words, because a "word" can be as long as a line
 MIN_THREAD_WORDS: Final = 16  # encoding a list starts a thread in sentencepiece, at the cost of 16 words (22 us, Zen 3)
 
 Numbers = NDArray[np.uint32]
@@ -86,7 +86,7 @@ class Vocabulary(Protocol):
     """Maps text to ids and back. UNK is the only control symbol that encoding can produce, for text without an entry."""
 
     suffix: str  # file name suffix
-    size: int  # number of ids, 0 to size - 1; the first four are the control symbols
+    size: int  # number of ids, which are 0 to size - 1; the first four are the control symbols
 
     @classmethod
     def from_bytes(cls, content: bytes, place: object) -> Self:

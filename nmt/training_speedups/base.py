@@ -28,7 +28,7 @@ class TrainingSpeedup:
         return updater
 
     def before_updates(self, run: Any) -> None:
-        """Choose what is faster on this device, such as products. Called before micro-batches are tried and updates are made.
+        """Choose what is faster on this device, such as kernels. Called before micro-batches are tried and updates are made.
 
         The choice is stored in `run.progress.limit`, which checkpoints save.
         """
