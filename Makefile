@@ -11,7 +11,7 @@ setup: $(VENV)/ready
 REBUILD := $(shell old="$$($(BIN)/python -V 2>/dev/null)" || echo rebuild; \
     $(if $(filter file,$(origin PYTHON)),,[ "$$old" = "$$($(PYTHON) -V 2>/dev/null)" ] || echo rebuild))
 
-# Says why a Python cannot run nmt, and fails. Python 2 can read it too.
+# Says why a Python cannot run nmt, and fails. Even Python 2 can read it.
 define CHECK_PYTHON
 import sys
 name, version = sys.argv[1], "%d.%d" % sys.version_info[:2]

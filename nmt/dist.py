@@ -21,7 +21,7 @@ from nmt.signals import signal_at_end_of_parent
 MAX_WAIT_MINUTES: Final = 10_000_000  # 19 years
 MIN_START_MINUTES: Final = 2.0  # minimum time to wait until all ranks have started
 PARENT_SECONDS: Final = 0.5  # time between checks that the launcher is alive
-ANSWER_SECONDS: Final = 5  # time for a rank to report that it is waiting too
+ANSWER_SECONDS: Final = 5  # time for a rank to report that it is also waiting
 LAUNCHER: Final = "NMT_LAUNCHER"  # environment variable with the process id of the launcher of `--devices`
 LISTENER: Final = "NMT_LISTENER"  # environment variable: descriptor of the store's socket, opened by the launcher
 WAITED: Final = "waited"

@@ -70,7 +70,7 @@ class Lock:
             return
         is_empty = [path.name for path in self._path.parent.glob("*")] == [LOCK]
         if self.owns_folder and is_empty and self._is_current():
-            with contextlib.suppress(OSError):  # another process may have opened the lock meanwhile
+            with contextlib.suppress(OSError):  # another process may have opened the lock in the meantime
                 self._path.unlink()
                 self._path.parent.rmdir()
         with contextlib.suppress(OSError):  # the file is closed in any case, and nothing is lost

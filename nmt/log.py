@@ -68,7 +68,7 @@ class Log:
     """Messages and progress bars on stderr.
 
     quiet: whether to write only warnings and errors
-    verbose: whether to write details too
+    verbose: whether to also write details
     draws_bars: whether another live display draws the bars instead
     """
 
@@ -169,7 +169,7 @@ class Log:
 
     @contextlib.contextmanager
     def hidden_bars(self, output: BinaryIO) -> Iterator[None]:
-        """Hide the bars while results are written to an output that is a terminal too."""
+        """Hide the bars while results are written to an output that is also a terminal."""
         if not (self.live and output.isatty()):
             yield
             return

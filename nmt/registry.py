@@ -2,7 +2,7 @@
 
 Components come from the folders of nmt, from its extensions (`nmt/extensions/`), from pip entry points (`nmt.plugins`), and
 from `--plugin`. An extension has the same layout as nmt: `models/gnmt.py`, with its options class in `models/options.py`. The
-package of a plug-in may have this layout too. Nothing is imported before it is looked up. Presets are named sets of options for
+package of a plug-in may also have this layout. Nothing is imported before it is looked up. Presets are named sets of options for
 components and for the trainer.
 """
 
@@ -240,11 +240,11 @@ def open_options_class(
 
     Each component declares its options in a class of its own. An object of the open class is also an instance of that class, and
     the component is built with it. So a component brings its flags, and no other file changes. A field declared by `choice`
-    accepts the names of the components of its kind. A class that inherits from an open class is open too.
+    accepts the names of the components of its kind. A class that inherits from an open class is also open.
 
     shared: kinds whose components are built from `shared_values` instead. Components with an option of the same name share one
         flag; a name that the open class uses itself is not available to them
-    declaring: a class attribute; components of the shared kinds are left out if their options class lacks it
+    declaring: a class attribute; components of the shared kinds are omitted if their options class lacks it
     """
 
     def decorated(cls: type[AnyOptions]) -> type[AnyOptions]:
@@ -504,7 +504,7 @@ def _is_missing(given: str, error: BaseException) -> bool:
 
 
 def load_installed() -> None:
-    """Import the installed plug-ins, once. If one fails, a warning names it, and its components are left out.
+    """Import the installed plug-ins, once. If one fails, a warning names it, and its components are skipped.
 
     A plug-in that is a package may have the layout of nmt. Its components are then imported when they are looked up.
     """

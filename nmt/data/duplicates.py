@@ -71,6 +71,6 @@ def find_repeated(keys: Keys, sorted_rows: int = SORTED_ROWS) -> NDArray[np.bool
 
 
 def _of_part(keys: Keys, start: int, part: int, parts: int) -> NDArray[np.int64]:
-    """Indices of the rows that belong to a part, among the SCANNED_ROWS rows from `start` on."""
+    """Indices of the rows that belong to a part, among SCANNED_ROWS rows starting at `start`."""
     rows = keys[start : start + SCANNED_ROWS]
     return start + np.flatnonzero((rows[:, 0] % np.uint64(parts) == part) & rows.any(axis=1))

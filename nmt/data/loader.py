@@ -90,7 +90,7 @@ class Loader:
         return self.plan.corpus
 
     def updates(self, position: Position) -> Iterator[UpdateBatches]:
-        """The updates from a position on. Raises ArtefactError if no update starts there."""
+        """Yield updates, starting at a position. Raises ArtefactError if no update starts there."""
         if position.pairs and position.pairs >= len(self.corpus):
             size = f"the data has only {len(self.corpus):,} pairs"
             raise ArtefactError(

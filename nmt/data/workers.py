@@ -61,7 +61,7 @@ def in_order(task: Callable[[_Item], _Result], items: Iterable[_Item], workers: 
 
 
 def wait_for_result(future: "Future[_Result]", heartbeat: "Heartbeat") -> _Result:
-    """Wait for the result of a future, and check for signals meanwhile."""
+    """Wait for the result of a future, checking for signals."""
     while True:
         heartbeat.check()
         if not wait([future], CHECK_SECONDS).not_done:

@@ -58,7 +58,7 @@ UNICODE_FORMS: Final[Mapping[str, Callable[[str], str]]] = {
     "folded": folded,
     "exact": exact,
     "nfc": partial(unicodedata.normalize, "NFC"),  # `e` and a combining accent become one character
-    "nfkc": partial(unicodedata.normalize, "NFKC"),  # ligatures, full-width and circled characters become plain too
+    "nfkc": partial(unicodedata.normalize, "NFKC"),  # ligatures, full-width and circled characters also become plain
     "none": str,
 }
 if TYPE_CHECKING:

@@ -12,15 +12,15 @@
 # 6. From the weights of `teacher-3`, `final` is trained on all these pairs.
 # TRAIN, VALID, TEST: prefixes of raw text, PREFIX.en and PREFIX.de.
 # Variables: WORK (output folder, by default runs/small-data), NMT (the command, by default nmt), PYTHON (a Python that has
-# nmt), SOURCE_LANG and TARGET_LANG (en, de), CONFIG (a folder with settings.toml for all trainings, and bidirectional.toml,
+# nmt), SOURCE_LANG and TARGET_LANG (en, de), CONFIG (a folder with settings.toml for all training runs, and bidirectional.toml,
 # teacher.toml and final.toml), WEIGHTS (of the corpora `pairs`, `taught-1` to `taught-3`, `new`, `back` and `sampled` in the
-# last training), SAMPLES (per source, at least 1; 4), SEED (of all trainings, 1; `teacher-4` and `teacher-5` use the next two),
-# VOCAB_SIZE, PREPARE (more flags of the first nmt prepare; the others take its text settings from the model), LAST (checkpoints
-# to average), TOKENIZE (of BLEU), SEARCH (flags for translating the test set, and for the teachers).
-# With other text or SAMPLES, WORK must be another folder.
-# Flags go to all trainings: `TRAIN=text/train VALID=text/val TEST=text/test run.sh --devices 2 --threads 1`. To resume after an
-# interruption, run the script again: it skips each step whose output exists, and stops at an output that was made with other
-# settings.
+# last training), SAMPLES (per source, at least 1; 4), SEED (for all training runs, 1; `teacher-4` and `teacher-5` use the next
+# two), VOCAB_SIZE, PREPARE (more flags of the first nmt prepare; the others take its text settings from the model), LAST
+# (checkpoints to average), TOKENIZE (of BLEU), SEARCH (flags for translating the test set, and for the teachers).
+# With different text or SAMPLES, use a different WORK.
+# Flags go to all training runs: `TRAIN=text/train VALID=text/val TEST=text/test run.sh --devices 2 --threads 1`. To resume
+# after an interruption, run the script again: it skips each step whose output exists, and stops at an output that was made with
+# other settings.
 # With --dry-run, the recipe ends after the estimate for its first training run.
 set -euo pipefail
 

@@ -10,7 +10,7 @@
 # SPLICED and JOINED (lines of new text, by new_text.py, for the teacher to translate; 0), VOCABULARY (the model whose
 # vocabulary the students use; the teacher by default; none: learn a vocabulary), DATA (prepared data, in place of TRAIN, VALID,
 # PREPARE, VOCABULARY and all translations).
-# With other text, data or another vocabulary, WORK must be another folder. Without matplotlib there is no figure.
+# With different text, data or vocabulary, use a different WORK. Without matplotlib, there is no figure.
 # Flags go to nmt train: `TEACHER=model TRAIN=text/train VALID=text/val TEST=text/test run.sh --threads 1`. To resume after an
 # interruption, run the script again: it skips each step whose output exists, and stops at an output that was made with other
 # settings.
