@@ -1,4 +1,4 @@
-# make demo: set up, train and translate; make test: set up, run the tests. Both need Python >= 3.11 and pip only.
+# make demo: set up, train and translate; make test: set up, run the tests. Both need only Python >= 3.11 and pip.
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
@@ -7,11 +7,11 @@ BIN = $(VENV)/bin
 
 setup: $(VENV)/ready
 
-# An existing .venv keeps its Python, unless that no longer runs or PYTHON was given and is another version.
+# An existing .venv keeps its Python, unless that no longer runs, or PYTHON is given and has another version.
 REBUILD := $(shell old="$$($(BIN)/python -V 2>/dev/null)" || echo rebuild; \
     $(if $(filter file,$(origin PYTHON)),,[ "$$old" = "$$($(PYTHON) -V 2>/dev/null)" ] || echo rebuild))
 
-# Says why a Python cannot run nmt, and fails. Python 2 can read it too.
+# Says why a Python cannot run nmt, and fails. Even Python 2 can read it.
 define CHECK_PYTHON
 import sys
 name, version = sys.argv[1], "%d.%d" % sys.version_info[:2]
@@ -32,7 +32,7 @@ ifneq ($(REBUILD),)
 	$(PYTHON) -m venv --clear $(VENV)
 endif
 	@$(BIN)/python -c 'import pip' 2>/dev/null || $(BIN)/python -m ensurepip
-	@echo "Installing PyTorch and the tools of nmt into $(VENV). With CUDA, the first time takes a download of 3 GB."
+	@echo "Installing PyTorch and the tools of nmt into $(VENV). With CUDA, the first installation downloads 3 GB."
 	$(BIN)/python -m pip install --quiet -c constraints.txt torch
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	touch $@
@@ -82,7 +82,7 @@ bench-methods: setup
 bench-serve: setup
 	$(BIN)/python benchmarks/serve.py --model $(MODEL) --source $(SOURCE) $(FLAGS)
 
-# make bench-documents [FOLDERS="unpacked source distributions"] [MODEL=model]; needs python-docx too
+# make bench-documents [FOLDERS="unpacked source distributions"] [MODEL=model]; also needs python-docx
 bench-documents: setup
 	$(BIN)/python benchmarks/documents.py $(FOLDERS) $(if $(MODEL),--model $(MODEL))
 
@@ -137,7 +137,7 @@ bench-layers: setup
 bench-architectures: setup
 	$(BIN)/python benchmarks/architectures.py $(FLAGS)
 
-# docs/reliability.md: each file operation of each command fails once; an hour of a core. make faults [FLAGS="--every 10"]
+# docs/reliability.md: each file operation of each command fails once; takes an hour on one core. make faults [FLAGS="--every 10"]
 faults: setup
 	$(BIN)/python tests/faults/run.py --page docs/reliability.md $(FLAGS)
 
@@ -145,7 +145,7 @@ faults: setup
 soak: setup
 	$(BIN)/python tests/soak/run.py $(FLAGS)
 
-# Every parser reads what libFuzzer makes, ten minutes in all. make fuzz [FLAGS="--seconds 3600 --parsers model pipeline"]
+# Every parser reads input from libFuzzer, for ten minutes in all. make fuzz [FLAGS="--seconds 3600 --parsers model pipeline"]
 fuzz: setup
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[fuzz]'
 	$(BIN)/python tests/fuzz/run.py $(FLAGS)
@@ -155,7 +155,7 @@ pins: setup
 	$(BIN)/pip install --quiet --upgrade pip uv
 	$(BIN)/python tests/hygiene/record_pins.py
 
-# make bits OLD=FOLDER: every result of this checkout against those of another, to the last bit
+# make bits OLD=FOLDER: compare every result of this checkout with that of another, bit by bit
 bits: setup
 	$(BIN)/python benchmarks/bits.py $(OLD) $(FLAGS)
 
@@ -167,7 +167,7 @@ docs: pages
 pages: setup
 	$(BIN)/python docs/generate.py
 
-# docs/recording.md and its pictures; make recording CORPUS=FOLDER, of train, valid and test, each .en.gz and .de.gz
+# docs/recording.md and its pictures; make recording CORPUS=FOLDER, which has train, valid and test as .en.gz and .de.gz
 recording: setup
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[recording]'
 	$(BIN)/python docs/record.py $(CORPUS)

@@ -6,7 +6,7 @@ Authors of plug-ins need only `register`, `preset`, `opt`, `part` and `options_c
 import sys
 
 if sys.orig_argv[1:3] == ["-m", "nmt"] and not sys.flags.safe_path:
-    del sys.path[0]  # the working directory: its files are data, not modules
+    del sys.path[0]  # the working directory, whose files are data, not modules
 
 import importlib
 from typing import Any

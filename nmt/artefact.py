@@ -41,20 +41,18 @@ from nmt.locks import LOCK, Lock, holder_of
 from nmt.log import log
 from nmt.version import __version__
 
-FORMAT_VERSION: Final = 1  # for kinds that NEWER_FORMATS does not list
-NEWER_FORMATS: Final = {"prepared-data": 2}  # the newest format of a kind; earlier formats can be read too
+FORMAT_VERSION: Final = 1  # the format of kinds that NEWER_FORMATS does not list
+NEWER_FORMATS: Final = {"prepared-data": 2}  # newest format of each kind; earlier formats are also read
 MANIFEST: Final = "manifest.json"
-KIND_NAMES: Final = {  # for messages
+KIND_NAMES: Final = {  # what messages call each kind
     "prepared-data": "a data folder (nmt prepare)",
     "checkpoint": "a run or checkpoint (nmt train)",
     "model": "a model folder (nmt average)",
     "recipe": "a recipe folder",
 }
-METRICS: Final = "metrics.jsonl"  # only run folders contain it
-CHECKED: Final = (
-    "NMT_CHECKED"  # environment variable for ranks: digest of an artefact that the launcher has already checked
-)
-MAX_NAME_BYTES: Final = 255  # of a file name, including its subfolder
+METRICS: Final = "metrics.jsonl"  # a file that only run folders contain
+CHECKED: Final = "NMT_CHECKED"  # environment variable: digest of the artefact that the launcher checked for its ranks
+MAX_NAME_BYTES: Final = 255  # maximum length of a file name, including its subfolder
 REPAIR: Final = "create the folder again, or copy it again"
 REPLACED_ENDING: Final = ".replaced.partial"  # suffix of a folder's name while it is being replaced
 REMOVED_ENDING: Final = ".removed.partial"  # suffix of a folder's name while its files are being removed
@@ -114,7 +112,7 @@ def new_folder(final: Path, kind: str, facts: Mapping[str, Any], needed: int | N
             no_inode = isinstance(error, OSError) and lacks_inodes(final)
             with contextlib.suppress(OSError):
                 needed = max(needed or 0, _size_of(temporary)) or None
-                _empty(temporary)  # before releasing the lock, which removes the empty folder
+                _empty(temporary)  # before the release of the lock, which then removes the folder
             if isinstance(error, OSError) and not (filling and _is_elsewhere(error.filename, temporary)):
                 raise storage_error(error, final, needed, no_inode) from error
             raise
@@ -224,7 +222,7 @@ def remove_artefact(folder: Path) -> None:
 
 
 def _finish_removal(removed: Path, name: Path) -> None:
-    """Remove the files that a manifest lists. The folder's name returns to the others, or they move into its new folder."""
+    """Remove the files that a manifest lists. Other files return to that folder's name, or move into the new folder."""
     if not (remaining := _remove_listed(removed)):
         return
     shown = ", ".join(quoted(path.relative_to(removed)) for path in remaining)
@@ -248,11 +246,9 @@ def _remove_listed(folder: Path) -> list[Path]:
     with contextlib.suppress(ArtefactError):
         listed |= {folder / name for name in _read_manifest(folder, ())["files"]}
         is_readable = True
-    for path in sorted(
-        folder.rglob("*"), reverse=True
-    ):  # a folder's content comes before the folder; links are not followed
+    for path in sorted(folder.rglob("*"), reverse=True):  # the content of each folder before the folder itself
         if path.is_dir() and not path.is_symlink():
-            with contextlib.suppress(OSError):  # it still has files
+            with contextlib.suppress(OSError):  # the folder still contains files
                 path.rmdir()
         elif path in listed:
             path.unlink()
@@ -373,7 +369,7 @@ def _read_manifest(folder: Path, kinds: tuple[str, ...]) -> dict[str, Any]:
     manifest: dict[str, Any] = content if isinstance(content, dict) else {}
     version, kind = manifest.get("format"), manifest.get("kind")
     newest = NEWER_FORMATS.get(str(kind), FORMAT_VERSION)
-    if isinstance(version, int) and version not in range(1, newest + 1):  # other entries may have different meanings
+    if isinstance(version, int) and version not in range(1, newest + 1):  # other formats may define entries differently
         advice = "use the version of nmt that wrote it"
         raise OtherFormatError(f"{quoted(folder)} has format {version}, but this nmt reads up to {newest} ({advice})")
     if kinds and kind not in kinds:

@@ -32,11 +32,9 @@ from nmt.runs import WEIGHTS, find_model, weights_file
 from nmt.text.pipeline import Pipeline
 from nmt.weight_formats.base import format_of_file, weight_format
 
-TEMPERATURE: Final = "temperature"  # in the manifest of a calibrated model
+TEMPERATURE: Final = "temperature"  # manifest entry of a calibrated model
 TRAINING_TENSORS: Final = "training.safetensors"
-TRAINED_WEIGHTS: Final = (
-    "weights."  # prefix in that file for the trained weights of a run with --ema, which saves the average
-)
+TRAINED_WEIGHTS: Final = "weights."  # prefix of the trained weights in TRAINING_TENSORS, if --ema saves the average
 
 RANDOM_INITIALIZERS: Final = {
     Tensor.normal_,
@@ -46,7 +44,7 @@ RANDOM_INITIALIZERS: Final = {
     nn.init.kaiming_uniform_,
 }
 
-SAFETENSORS_TYPES: Final = {  # in the order in which the safetensors library writes them
+SAFETENSORS_TYPES: Final = {  # in the order in which the safetensors library writes tensors
     torch.uint64: "U64",
     torch.int64: "I64",
     torch.float64: "F64",
@@ -59,7 +57,7 @@ SAFETENSORS_TYPES: Final = {  # in the order in which the safetensors library wr
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
-WRITE_BUFFER_BYTES: Final = 1 << 20  # combines small tensors into one write
+WRITE_BUFFER_BYTES: Final = 1 << 20  # buffer size, so that small tensors share a write
 
 
 def read_weights(artefact: Artefact, mapped: bool = False) -> dict[str, Tensor]:
@@ -108,7 +106,7 @@ def take_weights(model: nn.Module, weights: Mapping[str, Tensor], place: object)
 
 
 def check_tensors(given: Mapping[str, Tensor], expected: Mapping[str, Tensor], place: object) -> None:
-    """Raise ArtefactError unless both have the same names, shapes and types."""
+    """Raise ArtefactError unless both sets of tensors have the same names, shapes and types."""
     if given.keys() != expected.keys():
         odd = sorted(given.keys() ^ expected.keys())
         raise ArtefactError(
@@ -139,7 +137,7 @@ def read_tensors(path: Path, mapped: bool = False) -> dict[str, Tensor]:
 
     mapped: whether to map the file instead; pages are then read at first use, and copied when written to
     """
-    mapped = mapped and is_utf8(str(path))  # safetensors cannot open other paths
+    mapped = mapped and is_utf8(str(path))  # safetensors can only open paths in UTF-8
     try:
         with naming(path):
             return load_file(path) if mapped else load(path.read_bytes())
@@ -194,7 +192,7 @@ def write_model(
 
 @contextlib.contextmanager
 def at_most(limit: float, error: UserError) -> Iterator[None]:
-    """Raise an error as soon as a model being built exceeds a number of parameters, before it uses the memory.
+    """Raise an error as soon as a model under construction exceeds a given number of parameters, before it uses the memory.
 
     Shared tables may be counted more than once.
     """
@@ -220,7 +218,7 @@ def build_model(facts: ModelFacts, folder: Path) -> Model:
     except UserError as error:
         raise ArtefactError(f"{quoted(folder)}: cannot build the model: {error}") from None
     if odd := {option.key for option in options} ^ set(facts.options):
-        other = f"another version of {facts.model}: options {quoted(', '.join(sorted(odd)))}"
+        other = f"a version of nmt in which {facts.model} has different options: {quoted(', '.join(sorted(odd)))}"
         raise ArtefactError(f"{quoted(folder)} was written by {other} (use the version of nmt that wrote it)")
     try:
         return cast(Model, registry.build(registry.choose("model", facts.model, facts.options), facts.vocabularies))
@@ -293,7 +291,7 @@ def flat_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor],
 
 
 def create_optimizer_state(optimizer: torch.optim.Optimizer, parameters: Sequence[Tensor]) -> None:
-    """Make an optimizer create its state for parameters by a dummy step. The caller overwrites state and weights."""
+    """Make an optimizer create its state by a dummy step. The caller then overwrites the state and the weights."""
     optimizer.zero_grad(set_to_none=True)
     for parameter in parameters:
         parameter.grad = torch.zeros_like(parameter)
@@ -313,7 +311,7 @@ def put_optimizer(
     if {key: type(value) for key, value in plain.items()} != {key: type(value) for key, value in own_plain.items()}:
         raise ArtefactError(f"{quoted(place)}: the saved state does not belong to optimizer {type(optimizer).__name__}")
     state: dict[int, dict[str, Any]] = {}
-    placed = {key: shard_like(tensors[key], own) for key, own in own_tensors.items()}  # in the same order on all ranks
+    placed = {key: shard_like(tensors[key], own) for key, own in own_tensors.items()}  # all ranks use the same order
     for key, value in {**placed, **plain}.items():
         index, _, name = key.partition(".")
         state.setdefault(int(index), {})[name] = value

@@ -11,7 +11,7 @@ from nmt.options import flat
 
 PACKAGE: Final = Path(__file__).parent
 PRESETS_FILE: Final = "presets.toml"
-REGISTERED: Final = re.compile(  # kind, name, options class, and the class's docstring if it has one
+REGISTERED: Final = re.compile(  # groups: kind, name, options class, and the class's docstring if any
     r'''^@(?:nmt\.)?register\(\s*["']([\w-]+)["'],\s*["']([^"'\n]+)["'],\s*(\w+).*?^class .*?:\n(?:    r?"""(.*?)""")?''',
     re.MULTILINE | re.DOTALL,
 )

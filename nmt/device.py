@@ -80,7 +80,7 @@ class Memory:
         """The peak use since `watch`."""
         if self.on_gpu:
             return torch.cuda.max_memory_allocated(self.device)
-        since_start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # in KiB, but on macOS in bytes
+        since_start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # unit: KiB, but bytes on macOS
         return _kibibytes("/proc/self/status", "VmHWM:") or since_start * (1 if sys.platform == "darwin" else 1024)
 
     def free(self) -> int:

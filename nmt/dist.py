@@ -19,21 +19,16 @@ from nmt.errors import Interrupted, RankFailed, ResourceError, UserError, one_li
 from nmt.signals import signal_at_end_of_parent
 
 MAX_WAIT_MINUTES: Final = 10_000_000  # 19 years
-MIN_START_MINUTES: Final = 2.0  # to wait until all ranks have started
-PARENT_SECONDS: Final = 0.5  # between checks that the launcher is alive
-ANSWER_SECONDS: Final = 5  # for a rank to report that it is waiting too
-LAUNCHER: Final = "NMT_LAUNCHER"  # variable with the process id of the launcher of `--devices`
-LISTENER: Final = (
-    "NMT_LISTENER"  # environment variable that holds the descriptor of the store's socket, which the launcher opened
-)
+MIN_START_MINUTES: Final = 2.0  # minimum time to wait until all ranks have started
+PARENT_SECONDS: Final = 0.5  # time between checks that the launcher is alive
+ANSWER_SECONDS: Final = 5  # time for a rank to report that it is also waiting
+LAUNCHER: Final = "NMT_LAUNCHER"  # environment variable with the process id of the launcher of `--devices`
+LISTENER: Final = "NMT_LISTENER"  # environment variable: descriptor of the store's socket, opened by the launcher
 WAITED: Final = "waited"
-SLICE_SECONDS: Final = 1.0  # long waits are divided into these, so time while the process is stopped counts only once
+SLICE_SECONDS: Final = 1.0  # a long wait consists of such slices, of which only one passes while the process is stopped
 UNREACHABLE: Final = "rank 0, which coordinates all ranks, cannot be reached"
-CONNECTION_LOST: Final = (
-    "closed",
-    "reset",
-    "broken pipe",
-)  # in messages; a peer that ends with unread data causes a reset
+# Words in messages about a lost connection. If a peer ends before it has read all data, the connection is reset.
+CONNECTION_LOST: Final = ("closed", "reset", "broken pipe")
 NETWORK_ERRORS: Final = ("gloo", "nccl", "process group", "pair closure", "connection closed", "connection reset")
 
 _Result = TypeVar("_Result")
@@ -50,7 +45,7 @@ class World:
         self.leads = rank == 0  # the leader writes files and logs
         self._store: Any = None
         self._seconds = 0.0  # maximum time to wait for the store
-        self._store_is_silent = False  # whether it has failed to answer in time
+        self._store_is_silent = False  # whether the store has failed to answer in time
 
     @classmethod
     def from_environment(cls) -> "World":

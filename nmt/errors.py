@@ -13,9 +13,9 @@ from typing import ClassVar, Final
 MAX_QUOTED_CHARACTERS: Final = 200
 MAX_LISTED_NAMES: Final = 20
 MAX_HINTED_NAMES: Final = 5
-MIN_CONTAINED_CHARACTERS: Final = 3  # shorter words are not searched for within names
-MIN_SIMILARITY: Final = 0.75  # between a suggested name and the given one; less similar names would mislead
-OUT_OF_MEMORY: Final = (  # messages of torch and the libraries below it, which raise a plain RuntimeError
+MIN_CONTAINED_CHARACTERS: Final = 3  # minimum length of a word to look for inside names
+MIN_SIMILARITY: Final = 0.75  # minimum similarity of a suggested name; less similar names would mislead
+OUT_OF_MEMORY: Final = (  # parts of the messages of plain RuntimeErrors from torch and its libraries
     "DefaultCPUAllocator",
     "out of memory",
     "_STATUS_ALLOC_FAILED",

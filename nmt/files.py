@@ -20,7 +20,7 @@ from nmt.errors import ArtefactError, expecting, naming, quoted, storage_error
 from nmt.locks import HELD, open_without_following
 
 TEMPORARY_ENDING: Final = ".partial"
-MAX_NAME: Final = 200  # bytes of a file name in the name of its temporary file, which must not exceed 255 bytes
+MAX_NAME: Final = 200  # bytes of a file name kept in its temporary name, which must not exceed 255 bytes
 MAX_JSON_BYTES: Final = 1 << 28
 
 # Integers in a file, from 0 or from 1, within numpy's range.
@@ -35,7 +35,7 @@ def sha256(path: Path) -> str:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read a file. Raises OSError for anything else, such as a pipe that nobody writes to."""
+    """Read a regular file. Raises OSError for anything else, such as a pipe that nobody writes to."""
     with naming(path), open(path, "rb", opener=_without_waiting) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "not a regular file")
@@ -98,12 +98,12 @@ def new_file(path: Path, needed: int | None = None) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    """Open a file or folder without writing to it, as a descriptor."""
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe causes an error later
+    """Open a file or folder read-only, as a descriptor."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # does not block on a pipe, which causes an error later
     try:
         yield handle
     finally:
-        with contextlib.suppress(OSError):  # nothing is lost
+        with contextlib.suppress(OSError):  # an error here loses no data
             os.close(handle)
 
 
@@ -133,7 +133,7 @@ def _temporary(path: Path, folder: int) -> Iterator[tuple[str, BinaryIO]]:
 
 
 def _lock_new(file: BinaryIO) -> bool:
-    """Lock a new temporary file. Returns False if a process that removes unused ones was faster."""
+    """Lock a new temporary file. Returns False if a process that removes unused files was faster."""
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -146,8 +146,8 @@ def _remove_unused(path: Path) -> None:
     """Remove temporary files of a path that killed writers left behind."""
     start = _start_of_temporaries(path)
     for unused in path.parent.glob(glob.escape(start) + "*" + TEMPORARY_ENDING):
-        is_own = unused.name.startswith(f"{start}{os.getpid()}-")  # testing its lock would release it
-        with contextlib.suppress(OSError):  # it may belong to another user
+        is_own = unused.name.startswith(f"{start}{os.getpid()}-")  # testing a lock of this process would release it
+        with contextlib.suppress(OSError):  # the file may belong to another user
             if not is_own:
                 remove_unless_locked(unused)
 

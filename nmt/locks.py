@@ -12,7 +12,7 @@ from nmt.errors import LockedError, quoted, storage_error
 
 LOCK: Final = ".lock"
 HELD: Final = (errno.EAGAIN, errno.EACCES)  # lockf's errors if another process holds the lock
-MAX_HOLDER_BYTES: Final = 200  # of the text in a lock file
+MAX_HOLDER_BYTES: Final = 200  # maximum length of the text in a lock file
 
 
 class Lock:
@@ -30,7 +30,7 @@ class Lock:
             while not self._take():
                 pass
         except OSError as error:
-            failure = storage_error(error, self._path)  # before space is freed below
+            failure = storage_error(error, self._path)  # measures free space before some is freed below
             if self.owns_folder:
                 with contextlib.suppress(OSError):
                     self._path.unlink(missing_ok=True)
@@ -39,7 +39,7 @@ class Lock:
 
     def _take(self) -> bool:
         """Open and lock the file, and write the holder into it. Returns False if its last holder has just removed it."""
-        with contextlib.suppress(FileExistsError):  # if it is a file, opening the lock fails below
+        with contextlib.suppress(FileExistsError):  # if the folder is a file, opening the lock fails below
             self._path.parent.mkdir(parents=True)
             self.owns_folder = True
         with contextlib.ExitStack() as undo:
@@ -70,7 +70,7 @@ class Lock:
             return
         is_empty = [path.name for path in self._path.parent.glob("*")] == [LOCK]
         if self.owns_folder and is_empty and self._is_current():
-            with contextlib.suppress(OSError):  # another process may have opened the lock meanwhile
+            with contextlib.suppress(OSError):  # another process may have opened the lock in the meantime
                 self._path.unlink()
                 self._path.parent.rmdir()
         with contextlib.suppress(OSError):  # the file is closed in any case, and nothing is lost

@@ -68,7 +68,7 @@ class Log:
     """Messages and progress bars on stderr.
 
     quiet: whether to write only warnings and errors
-    verbose: whether to write details too
+    verbose: whether to also write details
     draws_bars: whether another live display draws the bars instead
     """
 
@@ -124,7 +124,7 @@ class Log:
                 sys.stderr.write(message + "\n")
                 sys.stderr.flush()
         except OSError:
-            pass  # a closed terminal, a reader that has gone or a full disk must not end the work
+            pass  # a closed terminal or pipe, or a full disk, must not end the work
 
     @contextlib.contextmanager
     def progress(
@@ -169,7 +169,7 @@ class Log:
 
     @contextlib.contextmanager
     def hidden_bars(self, output: BinaryIO) -> Iterator[None]:
-        """Hide the bars while results are written to an output that is a terminal too."""
+        """Hide the bars while results are written to an output that is also a terminal."""
         if not (self.live and output.isatty()):
             yield
             return
@@ -190,7 +190,7 @@ class Log:
 
     def _draw(self) -> None:
         """Draw the current bars. A thread of rich then redraws them until none is left."""
-        with contextlib.suppress(OSError):  # the terminal has gone, and SIGHUP will follow
+        with contextlib.suppress(OSError):  # the terminal is gone, and SIGHUP will follow
             wanted = bool(self._bars) and not self.draws_bars
             if self._live is not None and not wanted:
                 live, self._live = self._live, None
@@ -203,7 +203,7 @@ class Log:
                     console=self.console,
                     refresh_per_second=REFRESHES_PER_SECOND,
                     transient=True,
-                    redirect_stdout=False,  # results may go to a file
+                    redirect_stdout=False,  # results on stdout may go to a file
                     redirect_stderr=False,  # all lines pass through this log
                 )
                 self._live.start(refresh=True)

@@ -29,7 +29,7 @@ def opened_class(own: type, others: tuple[type, ...], choices: tuple[tuple[str, 
         for cls in (own, *others):
             cls.__post_init__(self)  # type: ignore[attr-defined]
 
-    def reduced(self: Any) -> tuple[Any, ...]:  # pickle finds classes by name, which only `own` has
+    def reduced(self: Any) -> tuple[Any, ...]:  # pickle finds classes by name, and only `own` is found
         return _remade, (own, vars(self))
 
     types = dict(choices)

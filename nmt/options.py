@@ -23,12 +23,12 @@ from nmt.errors import UserError, naming, quoted
 T = TypeVar("T")
 REQUIRED: Any = dataclasses.MISSING
 AUTO: Final = "auto"  # the value of an option that leaves the choice to nmt
-COMMAND_LINE: Final = "the command line"  # the origin of values, for messages
-MAX_PROCESSES: Final = 1024  # per command and machine; a higher number is a typing error
-MAX_SETTINGS_BYTES: Final = 1 << 20  # per TOML file
-LONG_KEY: Final = re.compile(rb"(?<![\w-])(?:[\w-]+[ \t]*\.[ \t]*){100}")  # the TOML parser takes minutes for such keys
+COMMAND_LINE: Final = "the command line"  # where a value was set, for messages
+MAX_PROCESSES: Final = 1024  # maximum per command and machine; a higher number is a typing error
+MAX_SETTINGS_BYTES: Final = 1 << 20  # maximum size of a TOML file
+LONG_KEY: Final = re.compile(rb"(?<![\w-])(?:[\w-]+[ \t]*\.[ \t]*){100}")  # a key that takes the TOML parser minutes
 MAX_THREADS: Final = 1024
-MAX_LAYER_SIZE: Final = 1 << 20  # for widths, layers and experts; published models reach a tenth of it
+MAX_LAYER_SIZE: Final = 1 << 20  # limit on widths, layers and experts; published models reach a tenth of it
 NUMBER_WITH_DOT: Final = re.compile(r"(-?)(\d*)\.(\d*)((?:[eE][+-]?\d+)?)")
 MAX_INT: Final = (1 << 63) - 1  # the largest integer of numpy and torch
 BOUND_CHECKS: Final = {"at least": operator.ge, "above": operator.gt, "at most": operator.le, "below": operator.lt}
@@ -57,7 +57,7 @@ def opt(
     help: what it sets, with its unit; at most 15 words per sentence, and one line if it is `common`
     group: its heading in the help of a command; component options without one appear only in `--help KIND`
     common: whether the short help, `-h`, lists it
-    metavar: the placeholder for its value in the help, such as RUN; default: the last word of its name, N or X for numbers
+    metavar: the placeholder for its value in the help, such as RUN; by default the last word of its name, or N or X for a number
     aliases: other names of the flag, without dashes, as used by other toolkits: "lenpen"
     minimum, maximum: inclusive bounds of a number; above, below: exclusive bounds. Each item of a tuple is checked. None
         and text always pass. A number with a bound must be finite.
@@ -152,7 +152,7 @@ def options_class(cls: type[T]) -> type[T]:
     own_or_inherited = getattr(cls, "__post_init__", None)
 
     def post_init(self: Any) -> None:
-        if type(self).__dict__.get("__post_init__") is post_init:  # not called through super()
+        if type(self).__dict__.get("__post_init__") is post_init:  # false if a subclass calls this through super()
             options = options_of(type(self))
             for option in options:
                 option.check(getattr(self, option.name))
@@ -246,7 +246,7 @@ class Option:
         return "".join(f"; {words} {', '.join(map(flag_of, names))}" for words, names in relations.items() if names)
 
     def spellings(self, path: str = "") -> dict[str, bool]:
-        """The flags that set it, the main one first. The value is True for flags that set it to no. path: see `Option.path`"""
+        """The flags that set it, the main one first. The value is True for `--no-` flags. path: see `Option.path`"""
         before = f"--{path}." if path else "--"
         flags = [f"{before}{name}".replace("_", "-") for name in (self.name, *self.aliases) if len(name) > 1]
         letters = [] if path else [f"-{name}" for name in (self.name, *self.aliases) if len(name) == 1]
@@ -447,9 +447,9 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise UserError(f"{quoted(path)}: no such settings file") from None
     except (IsADirectoryError, NotADirectoryError) as error:
         raise UserError(f"{quoted(path)}: cannot be read as a settings file: {error.strerror}") from None
-    except (ValueError, RecursionError, UserError) as error:  # too many digits, or tables nested too deeply
+    except (ValueError, RecursionError, UserError) as error:  # for example, too many digits or too deeply nested tables
         is_part = "Cannot overwrite a value" in str(error)
-        hint = ' (a component with options is a table: [decoder] with name = "beam")' if is_part else ""
+        hint = ' (write a component with options as a table: [decoder] with name = "beam")' if is_part else ""
         raise UserError(f"{quoted(path)}: not valid TOML: {error}{hint}") from None
 
 

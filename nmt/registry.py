@@ -2,7 +2,7 @@
 
 Components come from the folders of nmt, from its extensions (`nmt/extensions/`), from pip entry points (`nmt.plugins`), and
 from `--plugin`. An extension has the same layout as nmt: `models/gnmt.py`, with its options class in `models/options.py`. The
-package of a plug-in may have this layout too. Nothing is imported before it is looked up. Presets are named sets of options for
+package of a plug-in may also have this layout. Nothing is imported before it is looked up. Presets are named sets of options for
 components and for the trainer.
 """
 
@@ -240,11 +240,11 @@ def open_options_class(
 
     Each component declares its options in a class of its own. An object of the open class is also an instance of that class, and
     the component is built with it. So a component brings its flags, and no other file changes. A field declared by `choice`
-    accepts the names of the components of its kind. A class that inherits from an open class is open too.
+    accepts the names of the components of its kind. A class that inherits from an open class is also open.
 
     shared: kinds whose components are built from `shared_values` instead. Components with an option of the same name share one
         flag; a name that the open class uses itself is not available to them
-    declaring: a class attribute; components of the shared kinds are left out if their options class lacks it
+    declaring: a class attribute; components of the shared kinds are omitted if their options class lacks it
     """
 
     def decorated(cls: type[AnyOptions]) -> type[AnyOptions]:
@@ -438,7 +438,7 @@ def values_below(path: str, values: Mapping[str, Any]) -> dict[str, Any]:
 def build(part: Part, *context: Any) -> Any:
     """Build a component. context: the constructor's arguments after the options (see the base.py of the kind)"""
     options = choose(part.kind, part.name, part.values).options if part.options is None else part.options
-    entry = find(part.kind, part.name)  # a local variable, in which `place_in_plugin` finds it
+    entry = find(part.kind, part.name)  # kept in a local variable, where `place_in_plugin` finds it
     return entry.cls(options, *context)
 
 
@@ -462,7 +462,7 @@ def load_plugin(given: str) -> None:
             else:
                 _shelf.plugin_modules.add(given)
                 module = importlib.import_module(given)
-                if module.__spec__ is not None and module.__spec__.origin is None:  # Python imports any folder
+                if module.__spec__ is not None and module.__spec__.origin is None:  # Python can import any folder
                     raise UserError(f"plug-in {quoted(given)}: the folder has no __init__.py")
     except UserError as error:
         if place := place_in_plugin(error):
@@ -479,7 +479,7 @@ def load_plugin(given: str) -> None:
 
 
 def _import_file(given: str, path: Path, target: Path) -> None:
-    """Import a plug-in's file. target: the file; path: the same, or the folder of a package"""
+    """Import a plug-in from a file. target: the file; path: the same file, or the folder if the plug-in is a package"""
     name = f"nmt_plugin_{len(_shelf.plugins)}_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, target)
     if spec is None or spec.loader is None:
@@ -504,7 +504,7 @@ def _is_missing(given: str, error: BaseException) -> bool:
 
 
 def load_installed() -> None:
-    """Import the installed plug-ins, once. If one fails, a warning names it, and its components are left out.
+    """Import the installed plug-ins, once. If one fails, a warning names it, and its components are skipped.
 
     A plug-in that is a package may have the layout of nmt. Its components are then imported when they are looked up.
     """
@@ -531,8 +531,8 @@ def load_installed() -> None:
 def place_in_plugin(error: BaseException) -> str | None:
     """`FILE:LINE` of the plug-in's code that an error comes from; None if no plug-in took part.
 
-    An error can come from nmt's code, for example if a plug-in returned a wrong type, and then has no line in the plug-in. Its
-    place is the class of the object that was in use.
+    An error can come from nmt's code, for example if a plug-in returned a wrong type. If no line of the plug-in is in the
+    traceback, the place is the class of the plug-in's object that was in use.
     """
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
@@ -545,7 +545,7 @@ def place_in_plugin(error: BaseException) -> str | None:
         return None
     values = [value for frame, _ in frames for value in frame.f_locals.values()]
     values += [value for owner in values if hasattr(owner, "__dict__") for value in list(vars(owner).values())]
-    for value in values:  # the innermost first; then those that objects hold, such as the decoder of an engine
+    for value in values:  # innermost values first, then values held by objects, such as an engine's decoder
         if entry := entries.get(value.cls if isinstance(value, Entry) else type(value)):
             place, name = place_of_class(entry.cls), getattr(entry.cls, "__name__", entry.name)
             return f"{place} (compare {name} with the {entry.kind} interface in docs/reference/plugins.md)"
@@ -565,7 +565,7 @@ def _described(error: BaseException) -> str:
 
 
 def _readable(module: str) -> str:
-    """A module's name, or the file of one that --plugin loaded from a file."""
+    """A module's name, or its file if --plugin loaded it from a file."""
     return getattr(sys.modules.get(module), "__file__", None) or module if module.startswith("nmt_plugin_") else module
 
 

@@ -1,6 +1,6 @@
 """The checkpoints of a run on disk: the newest intact one, the best one, and the one that a run folder stands for.
 
-It reads only JSON and does not import torch, so that commands without a network start quickly.
+It reads only JSON and does not import torch, so that commands that need no model start quickly.
 """
 
 import math
@@ -16,7 +16,7 @@ from nmt.log import log
 
 WEIGHTS: Final = "model.safetensors"
 TRAINING: Final = "training.json"
-SETTINGS: Final = "settings.toml"  # of a run
+SETTINGS: Final = "settings.toml"  # the settings file of a run
 CHECKPOINTS_FOLDER: Final = "checkpoints"
 PREFIX: Final = "update-"
 

@@ -22,7 +22,7 @@ WORKING_ON: Final[list[Callable[[], bool]]] = []
 
 DIE_WITH_PARENT: Final = 1  # PR_SET_PDEATHSIG of linux/prctl.h
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT)
-END_SECONDS: Final = 9.0  # after a signal, until a process that does not check for it is ended
+END_SECONDS: Final = 9.0  # time between a signal and the end of a process that does not check for it
 POLL_SECONDS: Final = 0.1
 
 
@@ -32,7 +32,7 @@ def signal_at_end_of_parent(number: int) -> None:
     SIGCONT continues a stopped process, so that it can end by itself.
     """
     if sys.platform == "linux":
-        import ctypes  # slow, and only needed in children
+        import ctypes  # slow to import, and only needed in children
 
         ctypes.CDLL(None).prctl(DIE_WITH_PARENT, number)
 
@@ -43,9 +43,9 @@ class Signals:
     If the work does not check for a signal within some time, because of a long call or a plug-in that blocks, a thread ends the
     process. Files and folders are then complete, or still have their temporary names.
 
-    seconds: that time; None starts no thread
-    also: called at each check; can raise an error to stop for another reason
-    held: locked while a block must not be interrupted, such as the writing of a checkpoint
+    seconds: how long the thread waits; None starts no thread
+    also: callback for each check; can raise an error to stop for another reason
+    held: lock to hold during work that must not be interrupted, such as writing a checkpoint
     """
 
     def __init__(self, seconds: float | None = END_SECONDS, also: Callable[[], None] = lambda: None) -> None:
@@ -104,7 +104,7 @@ class Signals:
         self._also()
 
     def _end_late(self, pipe: int, seconds: float) -> None:
-        """End the process some time after the first signal, unless the work notices it before. pipe: see `_pipe`"""
+        """End the process some time after the first signal, unless the work notices it by then. pipe: see `_pipe`"""
         number = 0
         with open(pipe, "rb", buffering=0) as file:
             while number not in self._previous:
@@ -121,7 +121,7 @@ class Signals:
                     with contextlib.suppress(OSError):
                         os.write(2, message.encode())
                     os._exit(128 + number)
-            file.readall()  # until `__exit__`, because the bytes of later signals need a reader
+            file.readall()  # read until `__exit__`, because the bytes of later signals need a reader
 
 
 _current: Final = ContextVar("signals", default=Signals(None))  # noqa: B039 never entered, so it never changes

@@ -1,6 +1,6 @@
 """The four control symbols with their ids, which are the same in every vocabulary, and the marks within tokens.
 
-Text can produce only one of them, <unk>.
+<unk> is the only control symbol that text can produce.
 """
 
 from typing import Final
@@ -12,4 +12,4 @@ UNK: Final = 3
 SYMBOLS: Final = ("<pad>", "<s>", "</s>", "<unk>")
 SEPARATOR: Final = "<sep>"  # a user symbol that follows each sentence of the context
 SPACE_MARK: Final = "\u2581"  # stands for a space in sentencepiece, which also reads it as a space in text
-PIECE_MARK: Final = "@@"  # in subword-nmt: the word continues in the next piece
+PIECE_MARK: Final = "@@"  # in subword-nmt, shows that the word continues in the next piece

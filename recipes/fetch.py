@@ -36,8 +36,8 @@ except ModuleNotFoundError as error:
     sys.stderr.write(f"nmt: error: {error} (set PYTHON to the Python that nmt is installed for)\n")
     sys.exit(2)
 
-READ_BYTES: Final = 1 << 18  # between two checks for signals
-MIB: Final = 1 << 20  # bytes; after this much progress the count of a server's failures restarts
+READ_BYTES: Final = 1 << 18  # bytes read between two checks for signals
+MIB: Final = 1 << 20  # bytes; after this much progress, a server's failures are counted from 0 again
 
 
 class Pin(NamedTuple):
@@ -136,7 +136,7 @@ class Fetcher:
             return False
         except ArtefactError as error:
             final.replace(final.with_name(f"{final.name}.refused"))
-            log.warn(f"{quoted(final)}: {error}; it is {quoted(final.name)}.refused now, and fetched again")
+            log.warn(f"{quoted(final)}: {error}; renamed to {quoted(final.name)}.refused, and fetched again")
             return True
 
     def from_address(self, address: str, final: Path) -> None:
@@ -152,7 +152,7 @@ class Fetcher:
                 if again or not continued:
                     raise
                 log.warn(
-                    f"{quoted(address)}: {error}; it was continued from an earlier part, and is fetched from its beginning"
+                    f"{quoted(address)}: {error}; the earlier partial download is discarded, and the file is fetched again"
                 )
 
     def download(self, address: str, part: Part, pin: Pin | None) -> bool:
@@ -173,8 +173,8 @@ class Fetcher:
             except CutError as error:
                 num_failures = 1 if part.size >= size_before + MIB else num_failures + 1
                 if num_failures >= self.tries:
-                    raise CutError(f"{error} ({num_failures} times, with {part.size:,} bytes there)") from None
-                log.warn(f"{quoted(address)}: {error}; tried again")
+                    raise CutError(f"{error} ({num_failures} failures, {part.size:,} bytes downloaded)") from None
+                log.warn(f"{quoted(address)}: {error}; trying again")
                 self.pause(self.wait * 2 ** (num_failures - 1))
 
     def may_continue(self, part: Part, address: str) -> bool:
@@ -204,7 +204,7 @@ class Fetcher:
                     self.signals.check()
                 os.fsync(file.fileno())
         except OSError as error:
-            kept = f"; the next run continues after the {part.size:,} bytes that are there"
+            kept = f"; the next run continues after the {part.size:,} bytes already downloaded"
             raise ResourceError(f"{storage_error(error, part.path, needed)}{kept}") from error
         if answer.size is not None and part.size < answer.size:
             raise CutError(f"ended after {part.size:,} of {answer.size:,} bytes")
@@ -298,10 +298,12 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     given = parser.parse_args(argv)
     last = [name.rpartition("/")[2] for name in given.names]
     if len(set(last)) < len(last) or "" in last or ".." in last:
-        parser.error("each NAME needs a last part of its own")
+        parser.error("two NAMEs must not have the same last part")
     for mirror in given.mirror:
         if not is_mirror(mirror):
-            parser.error(f"--mirror '{quoted(mirror)}': wanted a folder or an address of file://, http:// or https://")
+            parser.error(
+                f"--mirror '{quoted(mirror)}': expected a folder or an address with file://, http:// or https://"
+            )
     return given
 
 

@@ -1,4 +1,4 @@
-"""Read files of mirrors from any byte: folders, file://, http:// and https://; and handle partial downloads."""
+"""Read files from mirrors (folders, file://, http:// and https://), starting at any byte, and handle partial downloads."""
 
 import contextlib
 import http.client
@@ -118,7 +118,7 @@ def answered(response: http.client.HTTPResponse, start: int) -> Answer:
         return Answer(0, int(length) if length.isdigit() else None, validator, read)
     span, _, size = response.headers.get("Content-Range", "").removeprefix("bytes ").partition("/")
     if span.partition("-")[0] != str(start):
-        raise CutError(f"bytes from {start} on were requested; it sent '{quoted(span)}'")
+        raise CutError(f"requested bytes from {start}, but received '{quoted(span)}'")
     return Answer(start, int(size) if size.isdigit() else None, validator, read)
 
 

@@ -1,18 +1,18 @@
 # Functions of the recipes: steps that are skipped when done, and a table of figures. To be sourced.
 # shellcheck shell=bash
 
-# words NAME TEXT: set an array to the words of a text, in which quotes keep a word with blanks together.
+# words NAME TEXT: set the array NAME to the words of TEXT. Quotes keep words with spaces together.
 words() {
-    xargs -r printf '%s\0' <<<"$2" >/dev/null || { echo "a quote has no end: $2" >&2 && exit 2; }
+    xargs -r printf '%s\0' <<<"$2" >/dev/null || { echo "missing closing quote: $2" >&2 && exit 2; }
     mapfile -d '' -t "$1" < <(xargs -r printf '%s\0' <<<"$2")
 }
 
-words nmt "${NMT:-nmt}" # the command, perhaps with arguments
+words nmt "${NMT:-nmt}" # the command, possibly with arguments
 # shellcheck disable=SC2034 # the recipes use them
 words prepare_flags "${PREPARE:-}" # more flags of nmt prepare
 SECONDS=0
 
-# python_of COMMAND: the Python next to a command, or next to the file that it links to; else the first on the path.
+# python_of COMMAND: the Python next to a command, or next to the file that it links to; otherwise the first on PATH.
 python_of() {
     local file folder
     file=$(command -v "$1") || { echo python3 && return; }
@@ -22,20 +22,20 @@ python_of() {
     echo python3
 }
 # shellcheck disable=SC2034 # the recipes use it
-python=${PYTHON:-$(python_of "${nmt[0]}")} # which has nmt
+python=${PYTHON:-$(python_of "${nmt[0]}")} # a Python that has nmt
 
 # readable FILE...: end with a message if a file that a later step needs cannot be read.
 readable() {
     local file
     for file; do
-        [[ -r $file ]] || { echo "$file: not a file that can be read" >&2 && exit 2; }
+        [[ -r $file ]] || { echo "$file: not a file, or not readable" >&2 && exit 2; }
     done
 }
 
 # step OUTPUT COMMAND...: run the command unless its output exists. A file that a command wrote before it failed is renamed, so that
-# the next call does the step again. The command is recorded next to the output. If the output was made by a different command, that
-# is an error; only the number of devices and threads may differ. After a training's --dry-run the recipe ends: the steps that
-# follow need its model.
+# the next call repeats the step. The command is recorded next to the output. If the output was made by a different command, that
+# is an error; only the number of devices and threads may differ. After `nmt train --dry-run` the recipe ends, because the
+# next steps need the model.
 step() {
     local output=$1 record command
     shift
@@ -48,7 +48,7 @@ step() {
     command=$(sed -E 's/ --(threads|devices?)[= ][^ ]+//g' <<<"${command#"${nmt[*]} "}")
     if [[ -e $output ]]; then
         [[ ! -e $record ]] || grep -qxF -- "$command" "$record" || {
-            echo "$output: was made by other settings (remove it, or name another WORK); now: $command; then:" >&2
+            echo "$output was made with different settings (remove it, or choose another WORK). Now: $command. Before:" >&2
             cat "$record" >&2
             exit 2
         }
@@ -56,7 +56,7 @@ step() {
         return
     fi
     local others=""
-    [[ ! -e $record ]] || others=$(awk -v name="${command%% *}" '$1 != name' "$record") # of this output: train, average
+    [[ ! -e $record ]] || others=$(awk -v name="${command%% *}" '$1 != name' "$record") # commands of this output: train, average
     mkdir -p "$(dirname "$output")"
     printf '%s\n' ${others:+"$others"} "$command" >"$record"
     echo "== after $SECONDS s: $*" >&2
@@ -67,7 +67,7 @@ step() {
     }
 }
 
-# bleu HYPOTHESIS REFERENCE [FLAG...]: "BLEU  signature" of a file of translations, by sacreBLEU.
+# bleu HYPOTHESIS REFERENCE [FLAG...]: print "BLEU  signature" for a file of translations, by sacreBLEU.
 bleu() {
     local hypothesis=$1 reference=$2
     shift 2

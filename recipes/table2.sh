@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # Table 2 of "Attention Is All You Need": train its systems on one data set, and report them below the paper's.
 #
-# DATASET: wmt14 (the default), multi30k or tatoeba. SYSTEMS: presets, a row each; NAME-rl starts from the model of NAME.
-# TOKENS, FLOPS: the budget of a system in target tokens (ByteNet's are characters) or in counted FLOPs (6.5e6, 2e14), except
-# for NAME-rl; without one the presets decide.
-# SEEDS: with several ("1 2 3") each system is trained with each seed, and ensembles by both means follow the table.
+# DATASET: wmt14 (the default), multi30k or tatoeba. SYSTEMS: presets, one per row; NAME-rl starts from the model of NAME.
+# TOKENS, FLOPS: the training budget of each system except NAME-rl, in target tokens (characters for ByteNet) or in FLOPs, such
+# as 6.5e6 or 2e14. Without a budget, the presets decide.
+# SEEDS: with several ("1 2 3"), each system is trained with each seed, and the BLEU of ensembles is printed below the table.
 # RUNS: output folder, by default runs/table2. TARGET_LANG, NMT, PYTHON, DATA, MIRROR, LOCK, FETCH, RECIPE, VOCAB_SIZE, PREPARE,
 # LAST, APART: as in the recipe of the data set.
 # Flags go to nmt train. To resume after an interruption, run the script again.
 # Uses: multi30k-en-de multi30k-en-fr tatoeba-en-de wmt14-en-de wmt14-en-fr
-# With --dry-run the recipe ends after the estimate of its first training.
+# With --dry-run, the recipe ends after the estimate for its first training run.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -34,11 +34,11 @@ multi30k)
     export PROTOCOL=tokenised TESTS=$name
     ;;
 tatoeba) source=text/test.en reference=text/test.$lang score=(--metrics bleu) report=(--test-set tatoeba) ;;
-*) echo "DATASET is '$dataset'; wanted wmt14, multi30k or tatoeba" >&2 && exit 2 ;;
+*) echo "DATASET is '$dataset', but must be wmt14, multi30k or tatoeba" >&2 && exit 2 ;;
 esac
-rows=() ensembles=() # the latter: name and BLEU of each
+rows=() ensembles=() # ensembles: name and BLEU of each
 
-# translate OUTPUT FLAG...: OUTPUT.txt, and its speed beside it.
+# translate OUTPUT FLAG...: write OUTPUT.txt, and the speed to OUTPUT.stats.json.
 translate() {
     local output=$1
     shift
@@ -51,7 +51,7 @@ evaluate() {
     "${nmt[@]}" evaluate --hypothesis "$1.txt" --reference "$work/$reference" "${score[@]}" "${@:2}"
 }
 
-# budget FILE COMMAND...: write the updates that the budget allows to a training, measured by a few, unless FILE exists.
+# budget FILE COMMAND...: unless FILE exists, write to it how many updates the budget allows, estimated by a dry run.
 budget() {
     local file=$1
     shift

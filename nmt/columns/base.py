@@ -88,7 +88,7 @@ class ColumnKind(ABC):
 
     number: type of a number in a file, little-endian; width: numbers per value
     bounds: smallest and largest number allowed in a file
-    sides: sides whose tokens the values belong to, source (0) and target (1); noise that changes tokens needs to know
+    sides: sides whose tokens the values belong to, source (0) and target (1); used by noise that changes tokens
     filler: number that pads values in a batch
     are_weights: whether the numbers are loss weights, which must not be negative or all 0
     stores_counts: whether a separate file stores the number of values per pair; if not, `counts` computes it

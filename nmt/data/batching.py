@@ -20,8 +20,8 @@ Indices = NDArray[np.int64]
 
 GROUPS_PER_UPDATE: Final = 4
 PART_PAIRS: Final = 1 << 20  # pairs planned at once, enough for a thousand of the paper's updates
-PADDING_TO_JOIN: Final = {"cpu": 32, "cuda": 2048}  # padding cells that cost less than the overhead of a micro-batch
-FEISTEL_ROUNDS: Final = 4  # with three or more, the permutation is pseudorandom (Luby and Rackoff, 1988)
+PADDING_TO_JOIN: Final = {"cpu": 32, "cuda": 2048}  # padding cells that cost less than one more micro-batch
+FEISTEL_ROUNDS: Final = 4  # with three or more rounds, the permutation is pseudorandom (Luby and Rackoff, 1988)
 
 
 @dataclass
@@ -96,7 +96,7 @@ def plan_pairs(
     """
     order = np.lexsort((random.permutation(len(target)), source, target))
     tokens = np.cumsum(target[order].astype(np.int64) + 1)
-    group_of = (tokens - 1) // tokens_of_group(batch_tokens)  # (N,) a pair belongs to the group of its last token
+    group_of = (tokens - 1) // tokens_of_group(batch_tokens)  # (N,) the group of each pair's last token
     starts = np.flatnonzero(np.diff(group_of, prepend=-1))
     sizes = np.diff(starts, append=len(order))
     shuffled = random.permutation(len(starts))

@@ -16,7 +16,7 @@ from nmt import signals
 from nmt.data.encode import Encoded
 from nmt.data.row_files import MappedFile
 
-SORTED_ROWS: Final = 1 << 21  # each takes 24 bytes, and twice that while sorting
+SORTED_ROWS: Final = 1 << 21  # rows sorted at once; each takes 24 bytes, and 48 while sorting
 SCANNED_ROWS: Final = 1 << 20
 
 Keys = NDArray[np.uint64]
@@ -64,13 +64,13 @@ def find_repeated(keys: Keys, sorted_rows: int = SORTED_ROWS) -> NDArray[np.bool
         signals.check()
         at = np.concatenate([_of_part(keys, start, part, parts) for start in range(0, len(keys), SCANNED_ROWS)])
         rows = keys[at]
-        order = np.lexsort(rows.T)  # stable: among equal rows, the earliest stays first
+        order = np.lexsort(rows.T)  # lexsort is stable: among equal rows, the earliest stays first
         same = (rows[order[1:]] == rows[order[:-1]]).all(axis=1)
         repeated[at[order[1:][same]]] = True
     return repeated
 
 
 def _of_part(keys: Keys, start: int, part: int, parts: int) -> NDArray[np.int64]:
-    """Indices of the rows that belong to a part, among the SCANNED_ROWS rows from `start` on."""
+    """Indices of the rows that belong to a part, among SCANNED_ROWS rows starting at `start`."""
     rows = keys[start : start + SCANNED_ROWS]
     return start + np.flatnonzero((rows[:, 0] % np.uint64(parts) == part) & rows.any(axis=1))

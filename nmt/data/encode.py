@@ -25,10 +25,10 @@ from nmt.text.steps import NOT_TEXT_BUT_LF
 from nmt.text.vocabulary import Numbers
 
 CHUNK_PAIRS: Final = 2000
-# Each pair is counted under the first reason that applies. Too many characters are checked before everything else.
+# Reasons to drop a pair; the first that applies is counted, but the limit on characters is checked before all of them.
 REASONS: Final = ("bad bytes", "bad column", "empty", "too short", "too long", "ratio", "equals held-out", "duplicate")
 MAX_WORD_CHARACTERS: Final = 1000  # longer words get no vocabulary entry
-KEPT: Final = -1  # used instead of an index into REASONS
+KEPT: Final = -1  # marks a kept pair, which has no index into REASONS
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def aligned_blocks(pair: FilePair) -> Iterator[list[list[bytes]]]:
     """Read all files in parallel, CHUNK_PAIRS lines at a time. Raises InputError if their numbers of lines differ."""
     streams = [raw_lines(path) for path in pair.paths]
     if pair.is_tsv:
-        rows, same_rows = tee(_tsv_rows(pair))  # at most CHUNK_PAIRS apart
+        rows, same_rows = tee(_tsv_rows(pair))  # their positions differ by at most CHUNK_PAIRS
         streams[:2] = [(source for source, _ in rows), (target for _, target in same_rows)]
     while True:
         block = [list(islice(stream, CHUNK_PAIRS)) for stream in streams]
@@ -140,7 +140,7 @@ def chunks(
     context: maximum context of a source line, in sentences; unused if `select` is set
     blocks: reads a file pair in blocks of CHUNK_PAIRS lines
     """
-    offset = 0  # pairs of the previous files
+    offset = 0  # number of pairs in the previous files
     for pair in files:
         number, document = 1, DocumentLines(context)
         for block in blocks(pair):
@@ -257,7 +257,7 @@ class LengthFilter:
         return [text if len(text) <= self.max_characters else "" for text in texts]
 
     def reasons(self, lengths: NDArray[Any], characters: NDArray[Any]) -> NDArray[np.int8]:
-        """(N,) for each pair, the index in REASONS of why it is dropped, or KEPT.
+        """(N,) the index in REASONS of the reason for dropping each pair, or KEPT.
 
         lengths, characters: (N, 2) tokens and characters of source and target
         """
@@ -304,7 +304,7 @@ class Encoded:
     altered: Counter[tuple[int, str, str]] = field(default_factory=Counter)
 
     def keep(self, kept: NDArray[np.bool_]) -> None:
-        """Drop the other pairs. kept: (N,) which pairs to keep"""
+        """Keep only some of the pairs. kept: (N,) which pairs to keep"""
         if kept.all():
             return
         self.source = self.source[np.repeat(kept, self.lengths[:, 0])]

@@ -28,12 +28,12 @@ from nmt.symbols import BOS, EOS, PAD, SPACE_MARK, SYMBOLS, UNK
 from nmt.text.vocabulary import SentencepieceVocabulary
 
 MAX_COUNTED_WORDS: Final = 5_000_000
-KEPT_SHARE: Final = 0.9  # share of these words to keep, at most, when the rarest are dropped
+KEPT_SHARE: Final = 0.9  # maximum share of MAX_COUNTED_WORDS left after the rarest words are dropped
 # sentencepiece removes its control symbols from the text it learns from. Their names in the model start with a control
 # character, which cleaned text never contains.
 CONTROL_PIECES: Final = tuple(f"\x01{symbol}" for symbol in SYMBOLS)
 
-# sentencepiece skips lines with more bytes, and lines that contain its mark for unknown characters.
+# sentencepiece skips lines longer than MAX_LEARNT_BYTES, and lines that contain its mark for unknown characters.
 MAX_LEARNT_BYTES: Final = 4192
 UNKNOWN_MARK: Final = "\u2585"
 
@@ -68,7 +68,7 @@ def sum_counts(counts: Generator[Counter[str]]) -> Counter[str]:
 
 
 def _without_rare(counts: Counter[str]) -> Counter[str]:
-    """Keep only the most frequent words, and so few that the next reduction is not needed soon."""
+    """Keep only the most frequent words, few enough that the next reduction is not needed soon."""
     least = 1
     while len(counts) > KEPT_SHARE * MAX_COUNTED_WORDS:
         least += 1
@@ -181,7 +181,7 @@ def learnable_parts(text: str) -> Iterator[str]:
         end = rest.rfind(b" ", 1, MAX_LEARNT_BYTES + 1)
         if end < 0:
             end = MAX_LEARNT_BYTES
-            while rest[end] & 0xC0 == 0x80:  # in the middle of a character
+            while rest[end] & 0xC0 == 0x80:  # do not split a character
                 end -= 1
         yield rest[:end].decode()
         rest = rest[end:]

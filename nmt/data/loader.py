@@ -21,8 +21,8 @@ from nmt.rows import Rows
 class UpdateBatches:
     """The data of one update.
 
-    batches: micro-batches of this rank; every rank has the same number
-    idle: number of final batches that only keep step with other ranks and do not contribute
+    batches: micro-batches of this rank; every rank has the same number of them
+    idle: number of final batches that only keep the ranks in step and do not contribute
     tokens: number of target tokens on all ranks
     source_lengths, target_lengths: (N,) int64 tokens of the pairs on all ranks, including EOS
     after: position after this update
@@ -90,7 +90,7 @@ class Loader:
         return self.plan.corpus
 
     def updates(self, position: Position) -> Iterator[UpdateBatches]:
-        """The updates from a position on. Raises ArtefactError if no update starts there."""
+        """Yield updates, starting at a position. Raises ArtefactError if no update starts there."""
         if position.pairs and position.pairs >= len(self.corpus):
             size = f"the data has only {len(self.corpus):,} pairs"
             raise ArtefactError(
@@ -193,9 +193,7 @@ def regrouped(groups: list[Indices], source_lengths: Indices, target_lengths: In
     """
     longer = np.maximum(source_lengths, target_lengths)
     order = np.lexsort((source_lengths, target_lengths, longer))
-    sizes = sorted(
-        map(len, groups), reverse=True
-    )  # groups have equal tokens, so the shortest pairs form the largest group
+    sizes = sorted(map(len, groups), reverse=True)  # tokens per group are equal, so short pairs form large groups
     return np.split(order, np.cumsum(sizes)[:-1])
 
 

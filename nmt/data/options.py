@@ -26,8 +26,8 @@ SIDE_OPTIONS: Final = tuple(  # the text options that both sides have
 
 BadLine = Literal["error", "skip", "replace"]
 MAX_VOCABULARY: Final = 10_000_000
-MAX_CONTEXT: Final = 100  # sentences
-NAMED_PREFIX: Final = re.compile(r"([\w.-]+)=(.+)", re.DOTALL)  # a value of --train, --valid or --test
+MAX_CONTEXT: Final = 100  # maximum number of sentences
+NAMED_PREFIX: Final = re.compile(r"([\w.-]+)=(.+)", re.DOTALL)  # NAME=PREFIX, a value of --train, --valid or --test
 
 
 @options_class
@@ -72,7 +72,7 @@ class TrainingFiles:
     )
     workers: int = opt(
         1,
-        "processes; any number gives the same result",
+        "worker processes; do not affect the result",
         group="Speed and memory",
         common=True,
         minimum=1,

@@ -50,7 +50,7 @@ def learnt_pipeline(options: PrepareOptions, train: TextSet, scratch: Path) -> P
 
 
 def reused_pipeline(options: PrepareOptions, name: str) -> Pipeline:
-    """Reuse the pipeline of a model, run or data folder. Raises UserError if text options are set too."""
+    """Reuse the pipeline of a model, run or data folder. Raises UserError if text options are also set."""
     pipeline = named_pipeline(Path(name), options.languages)
     settings = *TEXT_SETTINGS, *registry.option_names("subword")
     given = [key for key in settings if getattr(options, key) != getattr(type(options), key)]

@@ -1,4 +1,4 @@
-"""Batch plans: which pairs each training update reads, from any position on.
+"""Batch plans: which pairs each training update reads, starting at any position.
 
 A plan is a pure function of (data, options, seed, position), so a resumed run continues at the right pair immediately. The plan
 `corpus` is used unless the options of `nmt train` activate another one.

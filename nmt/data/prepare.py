@@ -38,9 +38,9 @@ from nmt.symbols import PIECE_MARK
 from nmt.text.corpus import read_lines
 from nmt.text.pipeline import PIPELINE_FOLDER, Pipeline
 
-STDIN_COPY: Final = "stdin.tsv"  # in the temporary data folder, until it is complete
+STDIN_COPY: Final = "stdin.tsv"  # a file in the temporary data folder, removed before the folder is complete
 STDIN_BLOCK_BYTES: Final = 1 << 20
-PIECES_SHARE: Final = 0.1  # if more lines contain subword marks, the text counts as already split into subwords
+PIECES_SHARE: Final = 0.1  # if a larger share of lines has subword marks, the text counts as split into subwords
 
 
 def prepare(options: PrepareOptions) -> dict[str, Any]:

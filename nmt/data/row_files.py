@@ -31,9 +31,7 @@ STRIDE_ROWS: Final = 64  # the file position of every 64th row is kept in memory
 COUNTED_ROWS: Final = 1 << 20  # rows counted at once; a multiple of STRIDE_ROWS
 
 IdArray = NDArray[np.unsignedinteger[Any]]
-Counts = Callable[
-    [Indices], NDArray[Any]
-]  # rows -> number of values of each; raises ArtefactError for a truncated file
+Counts = Callable[[Indices], NDArray[Any]]  # row indices -> values per row; raises ArtefactError for a truncated file
 
 
 def id_type(size: int) -> np.dtype[Any]:
@@ -47,7 +45,7 @@ class MappedFile:
     def __init__(
         self, path: Path, kind: np.dtype[Any], width: int = 1, size: int | None = None, wanted_by: str = ""
     ) -> None:
-        """Raises ArtefactError if `size` is given and the file has a different size. wanted_by: "its lengths require" """
+        """Raises ArtefactError if `size` is given and the file has a different size. wanted_by: such as "its lengths require" """
         self._path = path
         with naming(path), path.open("rb") as file:
             self._size = os.fstat(file.fileno()).st_size

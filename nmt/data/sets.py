@@ -115,7 +115,7 @@ def text_sets(
         for source, target in zip(getattr(options, f"{kind}_source"), getattr(options, f"{kind}_target"), strict=True):
             named.append(TextSet(kind, _set_name(source, languages[0]), [FilePair(Path(source), Path(target))]))
         for name, count in Counter(text_set.name for text_set in named).items():
-            if not is_utf8(name):  # the name is written to JSON
+            if not is_utf8(name):  # the name is written to a JSON file
                 raise UserError(f"the name of the {kind} set '{quoted(name)}' is not UTF-8 (rename or link the files)")
             if count > 1:
                 fix = f"name each set by `--{kind} NAME=PREFIX`, or rename the files"
@@ -145,13 +145,13 @@ def parse_columns(given: Sequence[str], num_files: int) -> tuple[dict[str, str],
         if kind not in known:
             raise UserError(f"--column {quoted(text)}: unknown kind '{kind}' (choose from {', '.join(known)})")
         if kinds.setdefault(name, kind) != kind:
-            raise UserError(f"--column {quoted(text)}: the same column was given as kind {kinds[name]} before")
+            raise UserError(f"--column {quoted(text)}: this column was already given with kind {kinds[name]}")
         files.setdefault(name, []).append(Path(match[3]))
     for name, paths in files.items():
         if len(paths) != num_files:
             raise UserError(
-                f"--column {name} names {len(paths)} files for {num_files} pairs of training files (name one for each, in the "
-                "order --train, --source, --train-tsv)"
+                f"--column {name} names {len(paths)} files for {num_files} pairs of training files (name one file per pair, in "
+                "the order --train, --source, --train-tsv)"
             )
     return kinds, list(zip(*files.values(), strict=True)) or [()] * num_files
 
@@ -234,7 +234,7 @@ def with_counts(text_set: TextSet, counts: dict[FilePair, int]) -> TextSet:
     if not counted.num_lines:
         raise InputError(f"{text_set.files[0].name} is empty (use files that contain text)")
     if not counted.num_pairs:
-        raise InputError(f"--hold-out {text_set.hold_out}: the training files have only {counted.num_lines:,} pairs")
+        raise InputError(f"--hold-out {text_set.hold_out} is too large for {counted.num_lines:,} training pairs")
     return counted
 
 
@@ -248,10 +248,10 @@ class SetStatistics:
     """Statistics of `nmt prepare` for a set.
 
     read, kept, dropped: numbers of pairs; num_replaced: lines with replaced bytes; num_empty: pairs with an empty side
-    num_unknown_tags, first_unknown_tag: number of lines with a tag missing from the vocabulary; the first (Encoded.unknown_tags)
+    num_unknown_tags, first_unknown_tag: lines with a tag that the vocabulary lacks, and the first such tag (Encoded.unknown_tags)
     counts: (3, 2) tokens, words and unknown tokens of source and target, in kept pairs
     longest: (2,) tokens of the longest source and target, in kept pairs
-    corpora: name and number of kept pairs of each corpus, in the order of the pairs; a name can occur again
+    corpora: name and number of kept pairs of each corpus, in the order of the pairs; a name can occur several times
     altered: see Encoded
     """
 

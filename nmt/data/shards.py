@@ -29,7 +29,7 @@ DATA_KIND: Final = "prepared-data"
 SETS_FILE: Final = "data.json"
 REPORT_FILE: Final = "report.json"
 CHECKED_PAIRS: Final = 4096  # pairs checked at once
-ENDINGS: Final = (".bin", ".sums", ".txt", ".counts.bin")  # of a set's files; only the older format 1 has .sums
+ENDINGS: Final = (".bin", ".sums", ".txt", ".counts.bin")  # suffixes of a set's files; only format 1 has .sums
 
 
 def named_pipeline(folder: Path, languages: tuple[str, str]) -> Pipeline:
@@ -73,7 +73,7 @@ class Corpus:
 
     sources, targets: functions that map pair indices (N,) to their ids, concatenated, without EOS
     columns: extra data of the pairs, by name
-    corpora: name and number of pairs of each corpus, in the order of the pairs; a name can occur again
+    corpora: name and number of pairs of each corpus, in the order of the pairs; a name can occur several times
     """
 
     def __init__(self, artefact: Artefact, facts: SetFacts, sizes: tuple[int, int]) -> None:
@@ -138,7 +138,7 @@ class EvaluationSet:
                 take(np.arange(start, min(start + CHECKED_PAIRS, len(self.corpus))))
 
     def batches(self, max_tokens: int) -> Iterator[Indices]:
-        """Batches of pair indices with similar lengths, without pairs that have an empty side.
+        """Batches of pairs of similar length, as indices, without pairs that have an empty side.
 
         max_tokens: maximum cells per batch
         """

@@ -20,9 +20,9 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 WAITING_PER_WORKER: Final = 3
-CHECK_SECONDS: Final = 0.2  # between checks for a request to stop
-MAX_IDLE_SECONDS: Final = 600.0  # before processes with work count as stuck
-MAX_LOST_SECONDS: Final = 5.0  # for a pool or parent to notice by itself that a process has ended
+CHECK_SECONDS: Final = 0.2  # time between checks for a request to stop
+MAX_IDLE_SECONDS: Final = 600.0  # idle time after which processes with work count as stuck
+MAX_LOST_SECONDS: Final = 5.0  # time for a pool or parent to notice by itself that a process has ended
 LOST_WORKER_MESSAGE: Final = "a worker process died, perhaps because memory ran out (use fewer --workers or --replicas)"
 
 
@@ -61,7 +61,7 @@ def in_order(task: Callable[[_Item], _Result], items: Iterable[_Item], workers: 
 
 
 def wait_for_result(future: "Future[_Result]", heartbeat: "Heartbeat") -> _Result:
-    """Wait for the result of a future, and check for signals meanwhile."""
+    """Wait for the result of a future, checking for signals."""
     while True:
         heartbeat.check()
         if not wait([future], CHECK_SECONDS).not_done:
@@ -103,11 +103,11 @@ class Heartbeat:
     def check(self) -> None:
         """Call while waiting. Raises ResourceError if no process used the CPU for 10 minutes, and Interrupted after a signal.
 
-        Also raises ResourceError if a process ended MAX_LOST_SECONDS ago: a pool does not notice if it left half a result.
+        Also raises it if a process ended MAX_LOST_SECONDS ago: a pool does not notice if that process left half a result.
         """
         signals.check()
         now = time.monotonic()
-        passed = min(now - self._looked, 2 * CHECK_SECONDS)  # longer only if this process and its children were stopped
+        passed = min(now - self._looked, 2 * CHECK_SECONDS)  # a longer gap means that this process was stopped
         numbers = _processes(self._processes) if isinstance(self._processes, Executor) else self._processes
         seen = {number: _cpu_ticks(number) for number in numbers} if self._has_proc else {}
         self._idle = self._idle + passed if seen and seen == self._seen else 0.0
@@ -140,7 +140,7 @@ def become_worker(task: Callable[[Any], Any], plugins: Sequence[str] = ()) -> No
     """
     global _task
     _task = task
-    signal.set_wakeup_fd(-1)  # a forked process has its parent's
+    signal.set_wakeup_fd(-1)  # a forked process inherits its parent's descriptor
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.SIG_IGN)
     signal_at_end_of_parent(signal.SIGCONT)

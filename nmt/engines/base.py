@@ -1,6 +1,6 @@
 """The interface of engines, and the choice of an engine.
 
-A registered engine is built as `cls(options)`. It reports which requests it refuses, and opens a `SearchEngine` for others.
+A registered engine is built as `cls(options)`. It reports which requests it refuses, and opens a `SearchEngine` for the others.
 """
 
 from abc import ABC, abstractmethod
@@ -30,7 +30,7 @@ class EngineRequest:
     search: the decoder
     phrase_search: the decoder, or one that also accepts phrases
     load: loads models, which several engines may share (`nmt.translate.open_built_in.load_scorer`)
-    refused: reasons why the engines that were asked earlier refused, by title of the engine
+    refused: why each engine that was asked before has refused, by title
     """
 
     folders: Sequence[Path]
@@ -78,7 +78,7 @@ class Engine(ABC):
         """Load the models. Raises UserError if the models do not fit each other or the options."""
 
     def description(self, manifest: Mapping[str, Any]) -> str:
-        """The description by `nmt describe` of a folder of `folder_kinds`, without its languages."""
+        """What `nmt describe` says about a folder of `folder_kinds`, apart from its languages."""
         return self.title
 
 
@@ -116,5 +116,5 @@ def open_engine(request: EngineRequest) -> SearchEngine:
                     log.info(f"{engine.title} is not used, so translation may be slower: {reason}")
         request.refused[engine.title] = reason
     if readers:
-        raise UserError(f"{quoted(request.folders[0])}: a folder for {last.title}, but {reason}")
+        raise UserError(f"{quoted(request.folders[0])} is a folder for {last.title}, but {reason}")
     raise UserError(f"--engine {given}: {reason} (drop --engine)")

@@ -1,8 +1,8 @@
 """The interfaces for evaluations, and for checks of the texts before an evaluation.
 
 A registered evaluation is built as `cls(options)` if one of its options is set. `options` are the options of `nmt evaluate`;
-they are also an instance of the evaluation's options class. Without an evaluation, each metric gives a score. Registered checks
-are built in the same way, and all of them run. `nmt train` builds checks with its own options, and uses only `doubts`.
+they are also an instance of the evaluation's options class. Without an active evaluation, each metric gives a score. Registered
+checks are built in the same way, and all of them run. `nmt train` builds checks with its own options, and uses only `doubts`.
 """
 
 from abc import ABC, abstractmethod
@@ -47,7 +47,7 @@ class Evaluation(ABC):
     def __init__(self, options: Any) -> None:
         self.options = options
 
-    def check_language(self, language: str) -> None:  # noqa: B027 most have nothing to check
+    def check_language(self, language: str) -> None:  # noqa: B027 most evaluations have nothing to check
         """Raise UserError if it cannot evaluate a model's target language. Called before the translation."""
 
     @abstractmethod

@@ -37,7 +37,7 @@ class Filter(ABC):
         return tuple(texts)
 
     def refusal(self, given: Sequence[str], texts: Sequence[str], phrases: Sequence[str]) -> str:
-        """The reason why a request is impossible to fulfil; empty if there is none.
+        """The reason why a request cannot be fulfilled; empty if it can.
 
         given: texts of the request itself; texts: all texts that apply to it, prepared
         phrases: phrases that its translation must contain

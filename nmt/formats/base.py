@@ -14,7 +14,7 @@ from nmt import registry
 from nmt.installation import missing_package
 from nmt.text.corpus import text_name
 
-if TYPE_CHECKING:  # they are slow to import, and help does not need them
+if TYPE_CHECKING:  # these imports are slow, and help does not need them
     from nmt.translate.line_warnings import LineWarnings
     from nmt.translate.results import Translation
 

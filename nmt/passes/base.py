@@ -44,11 +44,11 @@ class Pass(ABC):
         self.options = options
 
     def search(self, models: Sequence[str], part: Part) -> Part:
-        """The decoder for the translator inside: `part`, or one that can do more. Raises UserError if there is none."""
+        """The decoder for the translator inside: `part`, or a more capable one. Raises UserError if there is none."""
         return part
 
     def inner(self, options: TranslatorOptions) -> TranslatorOptions:
-        """The options for the translator inside. options: current options, with this pass's own at their defaults"""
+        """The options for the translator inside. options: current options, with this pass's own reset to defaults"""
         return options
 
     @abstractmethod

@@ -17,7 +17,7 @@ from nmt.report.losses import LogWindow
 METRICS_FILE: Final = "metrics.jsonl"
 TRAIN_LOG: Final = "train.log"
 STATUS_FILE: Final = "status.json"
-VALIDATION_PREFIX: Final = "valid_"  # of names in the record of a validation
+VALIDATION_PREFIX: Final = "valid_"  # prefix of names in the record of a validation
 LOSS_TEXT_PARTS: Final = ("loss", "nll")  # parts of the loss that `loss_text` shows
 MAX_EXPONENT: Final = 700.0  # exp overflows a double above 709
 
@@ -94,7 +94,7 @@ def loss_text(loss: float, nll: float | None, digits: int) -> str:
     """The loss, and the negative log-likelihood with its perplexity if the criterion reports one.
 
     nll: negative log-likelihood in nats per target token
-    digits: digits of the perplexity after the point
+    digits: digits of the perplexity after the decimal point
     """
     if nll is None:
         return f"loss {loss:.4f}"

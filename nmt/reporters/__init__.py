@@ -1,1 +1,1 @@
-"""Reporters: receive the log lines and numbers of a training."""
+"""Reporters, which receive the log lines and numbers of a training run."""

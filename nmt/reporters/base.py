@@ -1,4 +1,4 @@
-"""Reporters receive the log lines and numbers of a training. They run only on the first rank.
+"""Reporters receive the log lines and numbers of a training run. They run only on the first rank.
 
 A reporter is active if one of its options differs from its default, or if `is_active` of its options class returns True. Its
 options are options of `nmt train`. metrics.jsonl is not written by a reporter, because checkpoints store its length so that a
@@ -13,12 +13,12 @@ from nmt.report.run_status import RunStatus
 
 
 class Reporter:
-    """Receives what a training reports. A registered reporter is built as `cls(options, folder)`.
+    """Receives what a training run reports. A registered reporter is built as `cls(options, folder)`.
 
     options: options of `nmt train`
     folder: folder of the run
     order: reporters with a lower order receive each report first
-    draws: whether it shows the numbers on the screen, which then gets no log lines with them
+    draws: whether it shows the numbers on the screen itself, in place of log lines
     """
 
     order: ClassVar[int] = 0
@@ -28,7 +28,7 @@ class Reporter:
         """Raises UserError if a package that it needs is not installed."""
 
     def start(self) -> None:
-        """Start. The files of the run are open by now."""
+        """Start reporting. The files of the run are already open."""
 
     def line(self, text: str, on_screen: bool) -> None:
         """Receive a log line with its time. on_screen: whether to print it, because no reporter draws its numbers"""
@@ -53,4 +53,4 @@ class Reporter:
         """Receive the state of the run, at most once per second. Only reporters that draw are called."""
 
     def close(self) -> None:
-        """Called at the end of the training."""
+        """Called at the end of training."""

@@ -1,4 +1,4 @@
-"""The log lines of a training, on stderr and in train.log."""
+"""The log lines of a training run, on stderr and in train.log."""
 
 import contextlib
 import os
@@ -27,7 +27,7 @@ class LogLines(Reporter):
 
     def line(self, text: str, on_screen: bool) -> None:
         """See Reporter."""
-        with contextlib.suppress(OSError):  # a full disk must not end the training
+        with contextlib.suppress(OSError):  # a full disk must not end training
             self._file.write(text + "\n")
             self._file.flush()
         if on_screen:

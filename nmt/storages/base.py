@@ -52,7 +52,7 @@ def open_text(path: Path, whole: bool = False) -> Iterator[Stream]:
 
     Memory is bounded. Opening and reading raise UserError for a missing text, InputError for a damaged file, and ArtefactError
     for a hostile one.
-    whole: afterwards, read the containing file to its end, where compressed data has its checksum
+    whole: whether to read the containing file to its end afterwards, because compressed data ends with a checksum
     """
     with _open(path, whole) as content:
         for storage in storages():

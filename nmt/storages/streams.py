@@ -17,8 +17,8 @@ from nmt.installation import required
 
 READ_BYTES: Final = 1 << 14  # small, so that `num_read` stays close to the actual position
 MAX_MAGIC_BYTES: Final = 10
-MAX_EXPANSION: Final = 250  # unpacked bytes per byte on disk: text has 3 to 10, a gzip file of zeros 1,032
-FREE_BYTES: Final = 64 << 20  # may be unpacked at any ratio, because a small repetitive file is not an attack
+MAX_EXPANSION: Final = 250  # maximum unpacked bytes per byte on disk: text has 3 to 10, a gzip file of zeros 1,032
+FREE_BYTES: Final = 64 << 20  # bytes that any file may unpack to, because a small repetitive file is not an attack
 MAX_XZ_MEMORY_BYTES: Final = 256 << 20  # `xz -9` needs 65 MiB
 
 

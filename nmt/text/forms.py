@@ -18,19 +18,18 @@ SIGNED_FORMS: Final = ("folded", "exact")
 @cache
 def _foldings() -> tuple[re.Pattern[str], dict[int, str], re.Pattern[str]]:
     """From folded.toml: the pattern to search for, the replacements of characters, and the pattern to remove."""
-    import tomllib  # imported only when needed: ASCII text never is
+    import tomllib  # imported only when needed, because ASCII text never needs it
 
     tables = tomllib.loads(Path(__file__).with_name("folded.toml").read_text(encoding="utf-8"))
     variants, invisible, joined = ("".join(tables[name].values()) for name in ("variants", "invisible", "joined"))
     plain: dict[str, str] = {}
     for character in re.findall(f"[{variants}]", "".join(map(chr, range(0x80, 0x1F000)))):
         parts = re.sub("<.*> ", "", unicodedata.decomposition(character)).split()
-        if parts == ["0020"] or (parts and "0020" not in parts):  # a lone accent would follow a space
+        if parts == ["0020"] or (parts and "0020" not in parts):  # excludes an accent on a space
             plain[character] = "".join(chr(int(part, 16)) for part in parts)
     table = str.maketrans(plain | tables["others"])
-    twice = {
-        code: text.translate(table) for code, text in table.items()
-    }  # U+FE19 becomes U+2026, which becomes three dots
+    # Some replacements are replaced again: U+FE19 becomes U+2026, which becomes three dots.
+    twice = {code: text.translate(table) for code, text in table.items()}
     special = re.compile(f"[{variants}{invisible}{''.join(tables['others'])}\u200c\u200d]")
     return special, twice, re.compile(f"[{invisible}]|(?<![{joined}])[\u200c\u200d]")
 
@@ -59,7 +58,7 @@ UNICODE_FORMS: Final[Mapping[str, Callable[[str], str]]] = {
     "folded": folded,
     "exact": exact,
     "nfc": partial(unicodedata.normalize, "NFC"),  # `e` and a combining accent become one character
-    "nfkc": partial(unicodedata.normalize, "NFKC"),  # ligatures, full-width and circled characters become plain too
+    "nfkc": partial(unicodedata.normalize, "NFKC"),  # ligatures, full-width and circled characters also become plain
     "none": str,
 }
 if TYPE_CHECKING:

@@ -28,10 +28,10 @@ from nmt.text.steps import NOT_TEXT_BUT_LF, Truecaser, lowered
 from nmt.text.vocabulary import EncodedTexts, SentencepieceVocabulary, Vocabulary
 from nmt.tokenizers.base import Tokenizer
 
-PIPELINE_FOLDER: Final = "pipeline"  # inside a model folder, checkpoint or data folder
+PIPELINE_FOLDER: Final = "pipeline"  # subfolder of a model folder, checkpoint or data folder
 PIPELINE_FILE: Final = "pipeline.json"
-CHARACTERS_PER_TOKEN: Final = 64  # far above the average of real text; texts with more are not encoded whole
-BYTE_PIECE: Final = re.compile(r"<0x([0-9A-F]{2})>")  # a token for one byte, for characters without an entry
+CHARACTERS_PER_TOKEN: Final = 64  # far above the average of real text; longer texts are truncated or dropped
+BYTE_PIECE: Final = re.compile(r"<0x([0-9A-F]{2})>")  # token for a single byte of a character without an entry
 
 NOT_SEEN: Final = re.compile(f"[{NO_WIDTH}{''.join(SIGNS)}]")
 
@@ -59,7 +59,7 @@ class TextPreparer:
         """
         if self._symbols is None:
             return self._prepared(texts, starts_sentence)
-        rows = list(map(self._symbols.split, texts))  # each: text, symbol, text, ..., text
+        rows = list(map(self._symbols.split, texts))  # each row: text, symbol, text, ..., text
         prepared = iter(self._prepared([text for row in rows for text in row[::2]], starts_sentence))
         return [_joined(next(prepared) if i % 2 == 0 else part for i, part in enumerate(row)) for row in rows]
 
@@ -71,7 +71,7 @@ class TextPreparer:
     def _prepared(self, texts: Sequence[str], starts_sentence: bool) -> list[str]:
         """Prepare texts that contain no user symbols."""
         tokenized = list(map(self._tokenizer.tokenize, self.normalize(texts)))
-        if any("\n" in text for text in tokenized):  # `normalize` leaves none
+        if any("\n" in text for text in tokenized):  # `normalize` leaves no line breaks
             raise UserError(
                 f"tokenizer '{self._settings.tokenizer}' returned a line break (it must return a single line)"
             )
@@ -102,8 +102,8 @@ class TextPreparer:
         return tuple(symbol for symbol in self._settings.user_symbols if symbol != SEPARATOR)
 
     def alterations(self, texts: Sequence[str]) -> Counter[str]:
-        """Count the lines that `normalize` alters, or that NFC would alter if text is kept, and the characters they lose."""
-        if not (self._settings.lowercase or self._settings.normalize_punctuation):  # Unicode forms keep ASCII
+        """Count the lines that `normalize` alters, and lost characters; if text is kept, those that NFC would alter."""
+        if not (self._settings.lowercase or self._settings.normalize_punctuation):  # Unicode forms do not change ASCII
             texts = [text for text in texts if not text.isascii()]
         after = map(self.as_written, self.normalize(texts)) if self.alters else map(UNICODE_FORMS["nfc"], texts)
         pairs = [(old, new) for old, new in zip(texts, after, strict=True) if old != new]

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from nmt.text.forms import UnicodeForm
 
-ALWAYS_SAVED: Final = {"truecase"}  # fields that every saved pipeline contains, and thus its hash too
+ALWAYS_SAVED: Final = {"truecase"}  # fields that are always part of a saved pipeline, and thus of its hash
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,6 @@ class SideSettings:
     language_case: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """The settings to save. Fields at their default are left out, so that new fields do not change existing hashes."""
+        """The settings to save. Fields at their default are omitted, so that new fields do not change existing hashes."""
         defaults = {field.name: field.default for field in fields(self) if field.name not in ALWAYS_SAVED}
         return {key: value for key, value in asdict(self).items() if key not in defaults or value != defaults[key]}

@@ -13,7 +13,7 @@ from nmt.text.languages import base_language
 
 NOT_TEXT_BUT_LF: Final = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")  # nmt.text.corpus.NOT_TEXT without LF
 SENTENCE_ENDS: Final = frozenset(".:?!")  # the next word starts a sentence
-# If one of these starts a sentence, the next word counts as its start too.
+# If a sentence starts with one of these, the next word also counts as its start.
 OPENING_MARKS: Final = frozenset(("(", "[", '"', "'", "&apos;", "&quot;", "&#91;", "&#93;"))
 
 DOTTED_I: Final = (

@@ -15,10 +15,8 @@ from nmt.errors import ArtefactError, expecting, quoted
 from nmt.symbols import BOS, EOS, PAD, SPACE_MARK, SYMBOLS, UNK
 
 MAX_CACHED_WORDS: Final = 1 << 17
-MAX_CACHED_CHARACTERS: Final = 1 << 22  # of all cached words; a "word" between two spaces can be as long as a line
-MIN_THREAD_WORDS: Final = (
-    16  # for a list, sentencepiece starts a thread, which costs as much as 16 words (22 us, Zen 3)
-)
+MAX_CACHED_CHARACTERS: Final = 1 << 22  # limit over all cached words, because a "word" can be as long as a line
+MIN_THREAD_WORDS: Final = 16  # encoding a list starts a thread in sentencepiece, at the cost of 16 words (22 us, Zen 3)
 
 Numbers = NDArray[np.uint32]
 
@@ -88,7 +86,7 @@ class Vocabulary(Protocol):
     """Maps text to ids and back. UNK is the only control symbol that encoding can produce, for text without an entry."""
 
     suffix: str  # file name suffix
-    size: int  # number of ids, 0 to size - 1; the first four are the control symbols
+    size: int  # number of ids, which are 0 to size - 1; the first four are the control symbols
 
     @classmethod
     def from_bytes(cls, content: bytes, place: object) -> Self:
@@ -174,7 +172,7 @@ class ByWord:
 
     def __init__(self) -> None:
         self._cache: dict[str, bytes] = {}  # the ids of each word as bytes; threads may add to it concurrently
-        self._num_characters = 0  # of all cached words
+        self._num_characters = 0  # characters in all cached words
 
     def _prepare(self, text: str) -> str:
         return text

@@ -21,14 +21,14 @@ class TrainingSpeedup:
         self.options = options
 
     def change_layers(self, model: nn.Module) -> None:
-        """Change how the layers of a newly built model are called. Called before the model is wrapped for all ranks."""
+        """Change how the layers of a newly built model are called, before the model is wrapped for all ranks."""
 
     def updater(self, updater: Any, model: Any, criterion: Any) -> Any:
         """Return the object that makes updates: `updater` (nmt.train.update.Updater), or a replacement."""
         return updater
 
     def before_updates(self, run: Any) -> None:
-        """Choose what is faster on this device, such as products. Called before micro-batches are tried and updates are made.
+        """Choose what is faster on this device, such as kernels. Called before micro-batches are tried and updates are made.
 
         The choice is stored in `run.progress.limit`, which checkpoints save.
         """

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from nmt import registry
 from nmt.errors import needing_torch
 
-if TYPE_CHECKING:  # keeps the help fast
+if TYPE_CHECKING:  # not imported at run time, which keeps the help fast
     from nmt.translate.requests import Request
     from nmt.translate.results import Candidate, Translation
     from nmt.translate.translator import Translator

@@ -6,13 +6,13 @@
 # (data diversification; Nguyen et al., 2020). REVERSE: a model folder from target to source; without it one is trained on
 # TRAIN.
 # Variables: WORK (output folder, by default runs/back-translation), NMT (the command, by default nmt), PYTHON (a Python that
-# has nmt), SOURCE_LANG and TARGET_LANG (en, de), CONFIG (settings of the trainings, by default settings.toml), WEIGHTS (of the
+# has nmt), SOURCE_LANG and TARGET_LANG (en, de), CONFIG (settings for training, by default settings.toml), WEIGHTS (of the
 # corpora `pairs` and `back`), TAG (the first word of each source that the model wrote; Caswell et al., 2019), SEARCH (flags for
 # translating MONO), VOCAB_SIZE, PREPARE (more flags of nmt prepare), LAST (checkpoints to average), TOKENIZE (of BLEU).
-# Flags go to all trainings: `TRAIN=text/train VALID=text/val TEST=text/test MONO=news.de run.sh --threads 1`. To resume after
-# an interruption, run the script again: it skips each step whose output exists, and stops at an output that was made with other
-# settings.
-# With --dry-run the recipe ends after the estimate of its first training.
+# Flags go to all training runs: `TRAIN=text/train VALID=text/val TEST=text/test MONO=news.de run.sh --threads 1`. To resume
+# after an interruption, run the script again: it skips each step whose output exists, and stops at an output that was made with
+# other settings.
+# With --dry-run, the recipe ends after the estimate for its first training run.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -26,7 +26,7 @@ mono=${MONO:-$TRAIN.$trg} back=$work/text/back
 mkdir -p "$work/text"
 readable "$mono" "$TRAIN".{"$src","$trg"} "$VALID".{"$src","$trg"} "$TEST".{"$src","$trg"}
 
-# model FOLDER FLAG...: train in FOLDER on FOLDER/data, and average.
+# model FOLDER FLAG...: train in FOLDER on FOLDER/data, and average the checkpoints.
 model() {
     local folder=$1
     shift

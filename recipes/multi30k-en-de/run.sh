@@ -8,7 +8,7 @@
 # TARGET_LANG, TESTS (names of test sets), VOCAB_SIZE, LOCK (hashes of the data), PREPARE (more flags of nmt prepare).
 # Flags go to nmt train: `run.sh --device cuda --seed 2`. To resume after an interruption, run the script again: it skips each
 # step whose output exists, and stops at an output that was made with other settings.
-# With --dry-run the recipe ends after the estimate of its first training.
+# With --dry-run, the recipe ends after the estimate for its first training run.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -27,7 +27,7 @@ declare -A published=(
 case $protocol in
 tokenised) folder=tok dot=.lc.norm.tok zip='' vocabulary=10000 normalization=none settings=settings.toml last=10 tokenize=none ;;
 raw) folder=raw dot='' zip=.gz vocabulary=6000 normalization=nfkc settings=raw.toml last=3 tokenize=13a published=() ;;
-*) echo "PROTOCOL is '$protocol'; wanted tokenised or raw" >&2 && exit 2 ;;
+*) echo "PROTOCOL is '$protocol', but must be tokenised or raw" >&2 && exit 2 ;;
 esac
 
 files=()

@@ -1,4 +1,4 @@
-"""A small treebank from a grammar: Penn trees of different sentences, the same ones for the same seed.
+"""A small treebank from a grammar: Penn trees of different sentences, determined by the seed.
 
 The preposition determines the attachment of a phrase: `of` to the noun before it, the others to the verb.
 """
@@ -10,7 +10,7 @@ from random import Random
 
 from nmt.files import write_output
 
-MAX_DEPTH = 7  # below this depth only the first rule of a symbol is used: none of these leads back to its symbol
+MAX_DEPTH = 7  # below this depth only the first rule of each symbol is used, because first rules are not recursive
 
 # Rules of a symbol, each with its weight. The label is the part of the symbol before a hyphen.
 BASE_NP = [(4, "DT NN"), (2, "DT JJ NN"), (2, "NNP"), (2, "DT NNS"), (1, "CD JJ NNS"), (1, "PRP")]
@@ -92,7 +92,7 @@ def draw(random: Random, symbol: str = "S-main", depth: int = 0) -> str:
 
 
 def treebank(seed: int) -> Iterator[str]:
-    """Trees without end, each different."""
+    """Yield different trees endlessly."""
     random, seen = Random(seed), set[str]()
     while True:
         tree = f"(TOP {draw(random)})"

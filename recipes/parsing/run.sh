@@ -3,13 +3,13 @@
 #
 # TREES: a folder with train.trees, dev.trees and optionally test.trees, plain or .gz: Penn trees, one per line, without traces
 # and function tags. Without it, grammar.py makes a small treebank.
-# MODEL: small (the default; a CPU), lstm (an LSTM with attention; a CPU) or paper (4 layers, d_model 1024).
+# MODEL: small (the default; for a CPU), lstm (an LSTM with attention; for a CPU) or paper (4 layers, d_model 1024).
 # Variables: WORK (output folder, by default runs/parsing), NMT (the command, by default nmt), PYTHON (a Python that has nmt),
 # VOCAB_SIZE (of words), LAST (checkpoints to average), TAGS=1 (keep the tags of all words in the target), TRAIN and TEST
 # (numbers of trees that grammar.py makes).
 # Flags go to nmt train: `MODEL=paper TREES=wsj run.sh --device cuda`. To resume after an interruption, run the script again: it
 # skips each step whose output exists, and stops at an output that was made with other settings.
-# With --dry-run the recipe ends after the estimate of its first training.
+# With --dry-run, the recipe ends after the estimate for its first training run.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -22,7 +22,7 @@ case $size in
 small) settings=(--config "$here/settings.toml") ;;
 lstm) settings=(--config "$here/lstm.toml") ;;
 paper) settings=(--preset transformer-parsing --config "$here/paper.toml") vocabulary=16000 length=512 ;;
-*) echo "MODEL is '$size'; wanted small, lstm or paper" >&2 && exit 2 ;;
+*) echo "MODEL is '$size', but must be small, lstm or paper" >&2 && exit 2 ;;
 esac
 trees=${TREES:-$work/trees} published='91.3/92.7 WSJ'
 if [[ -z ${TREES:-} ]]; then

@@ -1,7 +1,7 @@
 """The search `tree-beam`: a beam search restricted to linearised trees over the words of the sentence.
 
 A plug-in for `nmt translate --plugin tree_beam.py --decoder tree-beam`. Without this restriction, a model
-loses count of the words of long sentences. Dimensions: N hypotheses, B sentences, V target tokens, D brackets open at once.
+loses count of the words in long sentences. Dimensions: N hypotheses, B sentences, V target tokens, D brackets open at once.
 """
 
 import math

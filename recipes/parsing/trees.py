@@ -28,7 +28,7 @@ WORD = "XX"
 def linearise(tree: str, tags: bool = False) -> tuple[list[str], list[str]]:
     """The words and the linearised tree of a Penn tree.
 
-    tags: write every word as its tag; otherwise only punctuation, which EVALB ignores
+    tags: whether to write the tag of every word; otherwise only of punctuation, which EVALB ignores
     Raises ValueError for a line that is not one tree.
     """
     words: list[str] = []
@@ -53,14 +53,14 @@ def linearise(tree: str, tags: bool = False) -> tuple[list[str], list[str]]:
         tokens = tokens[1:-1]
     read = read_tree(" ".join(tokens))
     if opened or read is None or not words:
-        raise ValueError("not a Penn tree: brackets that do not match, or without a word")
+        raise ValueError("not a Penn tree: brackets do not match, or there is no word")
     return words, tokens
 
 
 def next_words(tokens: Sequence[str]) -> str:
     """Links from each token of a linearised tree to the next word at that point; at the end, to the last word.
 
-    The format is that of `nmt prepare --column NAME:links=FILE`: `0-0 0-1 1-2`, word-token.
+    The format is that of `nmt prepare --column NAME:links=FILE`: `0-0 0-1 1-2` (word-token).
     """
     is_word = [token[0] not in "()" for token in tokens]
     before = accumulate(is_word, initial=0)
@@ -91,7 +91,7 @@ def linearise_file(trees: Path, prefix: str, tags: bool) -> None:
         try:
             pairs.append(linearise(line, tags))
         except ValueError as error:
-            print(f"{trees}:{number}: left out: {error}", file=sys.stderr)
+            print(f"{trees}:{number}: skipped: {error}", file=sys.stderr)
     Path(prefix).parent.mkdir(parents=True, exist_ok=True)
     write_lines(Path(f"{prefix}.words"), (" ".join(words) for words, _ in pairs))
     write_lines(Path(f"{prefix}.align"), (next_words(tokens) for _, tokens in pairs))

@@ -1,27 +1,27 @@
 #!/usr/bin/env bash
 # Little data: models translate the training text in several ways, and the last one learns from all of it.
 #
-# 1. `bidirectional` is trained on each pair both ways (Ding et al., 2021; a tag at the start of a source asks for the reverse).
+# 1. `bidirectional` is trained on each pair in both directions (Ding et al., 2021; a tag marks sources in the target language).
 # 2. It translates both sides of the training text: `taught` and `back` are the most probable translations of the sources and of
-# the targets, `sampled` are samples of sources. They are further pairs (data diversification; Nguyen et al., 2020).
+# the targets, `sampled` are sampled sources. They are additional pairs (data diversification; Nguyen et al., 2020).
 # 3. From its weights two models of one direction are trained: `teacher-1` on all these pairs, `teacher-2` on the references
 # alone.
-# 4. From the weights of `teacher-1` three seeds, `teacher-3` to `teacher-5`, are trained on the pairs, the translations of
-# both, `back` and `sampled`.
-# 5. Together they translate the sources (`taught-3`), and in turn the samples (`new`): sources that nobody wrote.
-# 6. From the weights of `teacher-3`, `final` is trained on all of that.
+# 4. From the weights of `teacher-1`, `teacher-3` to `teacher-5` are trained with three seeds, on the pairs, the translations by
+# both teachers, `back` and `sampled`.
+# 5. Together they translate the sources (`taught-3`), and in turn the sampled sources (`new`), which nobody wrote.
+# 6. From the weights of `teacher-3`, `final` is trained on all these pairs.
 # TRAIN, VALID, TEST: prefixes of raw text, PREFIX.en and PREFIX.de.
 # Variables: WORK (output folder, by default runs/small-data), NMT (the command, by default nmt), PYTHON (a Python that has
-# nmt), SOURCE_LANG and TARGET_LANG (en, de), CONFIG (a folder with settings.toml for all trainings, and bidirectional.toml,
+# nmt), SOURCE_LANG and TARGET_LANG (en, de), CONFIG (a folder with settings.toml for all training runs, and bidirectional.toml,
 # teacher.toml and final.toml), WEIGHTS (of the corpora `pairs`, `taught-1` to `taught-3`, `new`, `back` and `sampled` in the
-# last training), SAMPLES (per source, at least 1; 4), SEED (of all trainings, 1; `teacher-4` and `teacher-5` use the next two),
-# VOCAB_SIZE, PREPARE (more flags of the first nmt prepare; the others take its text settings from the model), LAST (checkpoints
-# to average), TOKENIZE (of BLEU), SEARCH (flags for translating the test set, and for the teachers).
-# With other text or SAMPLES, WORK must be another folder.
-# Flags go to all trainings: `TRAIN=text/train VALID=text/val TEST=text/test run.sh --devices 2 --threads 1`. To resume after an
-# interruption, run the script again: it skips each step whose output exists, and stops at an output that was made with other
-# settings.
-# With --dry-run the recipe ends after the estimate of its first training.
+# last training), SAMPLES (per source, at least 1; 4), SEED (for all training runs, 1; `teacher-4` and `teacher-5` use the next
+# two), VOCAB_SIZE, PREPARE (more flags of the first nmt prepare; the others take its text settings from the model), LAST
+# (checkpoints to average), TOKENIZE (of BLEU), SEARCH (flags for translating the test set, and for the teachers).
+# With different text or SAMPLES, use a different WORK.
+# Flags go to all training runs: `TRAIN=text/train VALID=text/val TEST=text/test run.sh --devices 2 --threads 1`. To resume
+# after an interruption, run the script again: it skips each step whose output exists, and stops at an output that was made with
+# other settings.
+# With --dry-run, the recipe ends after the estimate for its first training run.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -31,19 +31,19 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 work=${WORK:-$PWD/runs/small-data} config=${CONFIG:-$here}
 src=${SOURCE_LANG:-en} trg=${TARGET_LANG:-de}
 tag="<2$src>" samples=${SAMPLES:-4} seed=${SEED:-1}
-((samples >= 1)) || { echo "SAMPLES is $samples; wanted 1 or more" >&2 && exit 2; }
+((samples >= 1)) || { echo "SAMPLES is $samples, but must be at least 1" >&2 && exit 2; }
 set -- --seed "$seed" "$@"
 words search "${SEARCH:---beam-size 5 --length-penalty average --alpha 1}"
 if [[ " ${prepare_flags[*]} " =~ \ --(tokenizer[\ =]moses|truecase|normalize-punctuation) ]]; then
-    echo "PREPARE: --${BASH_REMATCH[1]} depends on the language, and one model reads both here (treat the text before)" >&2
+    echo "PREPARE: --${BASH_REMATCH[1]} depends on the language, but this model reads both (process the text beforehand)" >&2
     exit 2
 fi
-TRAIN=$(realpath -m -- "$TRAIN") # awk takes NAME=VALUE for an assignment
+TRAIN=$(realpath -m -- "$TRAIN") # awk would read NAME=VALUE as an assignment
 text=$work/text
 mkdir -p "$text"
 readable "$TRAIN".{"$src","$trg"} "$VALID".{"$src","$trg"} "$TEST".{"$src","$trg"}
 
-# model NAME DATA SETTINGS FLAG...: train in $work/NAME on $work/DATA, average, and translate the test set.
+# model NAME DATA SETTINGS FLAG...: train in $work/NAME on $work/DATA, average the checkpoints, and translate the test set.
 model() {
     local folder=$work/$1 data=$work/$2 settings=$config/$3
     shift 3
@@ -52,7 +52,7 @@ model() {
     step "$folder/model" "${nmt[@]}" average --run "$folder/run" --last "${LAST:-4}" --output "$folder/model"
     step "$folder/test" "${nmt[@]}" translate --model "$folder/model" --input "$TEST.$src" --output "$folder/test" "${search[@]}"
 }
-# write NAMES INPUT OUTPUT FLAG...: translate by the model of this name, or by several together.
+# write NAMES INPUT OUTPUT FLAG...: translate with one model, or with several as an ensemble.
 write() {
     local names=$1 input=$2 output=$3 name models=()
     shift 3
@@ -66,7 +66,7 @@ prepare() {
     step "$output" "${nmt[@]}" prepare --source-lang "$src" --target-lang "$trg" --valid "$VALID" --output "$output" "$@"
 }
 
-# awk 1 adds the end of the last line where it is missing. An empty line stays empty, so that its pair is dropped.
+# `awk 1` ends the last line with LF if necessary. An empty line stays empty, so that its pair is dropped.
 awk -v tag="$tag" '{ print NF ? tag " " $0 : "" }' "$TRAIN.$trg" >"$text/tagged"
 awk 1 "$TRAIN.$src" "$text/tagged" >"$text/both.$src"
 awk 1 "$TRAIN.$trg" "$TRAIN.$src" >"$text/both.$trg"

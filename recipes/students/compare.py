@@ -110,7 +110,7 @@ def plot(rows: list[Row], path: Path) -> None:
         axes.set_xscale("log")
         for axis_formatter in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
             axis_formatter(lambda speed, _: f"{speed:g}" if f"{speed:g}"[0] in "125" else "")
-        axes.set_xlabel("sentences a second, one thread")
+        axes.set_xlabel("sentences per second, one thread")
         axes.set_ylabel("BLEU")
         axes.legend()
 

@@ -4,17 +4,17 @@
 # The method is that of Kim and Rush, 2016. TEACHER: a model folder. TRAIN, VALID, TEST: prefixes of raw text, PREFIX.en and
 # PREFIX.de.
 # Variables: WORK (output folder, by default runs/students), NMT (the command, by default nmt), PYTHON (a Python that has nmt),
-# SOURCE_LANG and TARGET_LANG (en, de), STUDENTS (names of the .toml files next to this script), LAYERS (that `cut` keeps of the
-# teacher's decoder; 2), LAST (checkpoints to average), ROUNDS (of the timing, in turn), TOKENIZE (of BLEU), PREPARE (more flags
+# SOURCE_LANG and TARGET_LANG (en, de), STUDENTS (names of the .toml files next to this script), LAYERS (how many of the teacher's
+# decoder layers `cut` keeps; 2), LAST (checkpoints to average), ROUNDS (of the timing), TOKENIZE (of BLEU), PREPARE (more flags
 # of nmt prepare), SEARCH (more flags for all searches), FURTHER (a file with more source text for the teacher to translate),
 # SPLICED and JOINED (lines of new text, by new_text.py, for the teacher to translate; 0), VOCABULARY (the model whose
 # vocabulary the students use; the teacher by default; none: learn a vocabulary), DATA (prepared data, in place of TRAIN, VALID,
 # PREPARE, VOCABULARY and all translations).
-# With other text, data or another vocabulary, WORK must be another folder. Without matplotlib there is no figure.
+# With different text, data or vocabulary, use a different WORK. Without matplotlib, there is no figure.
 # Flags go to nmt train: `TEACHER=model TRAIN=text/train VALID=text/val TEST=text/test run.sh --threads 1`. To resume after an
 # interruption, run the script again: it skips each step whose output exists, and stops at an output that was made with other
 # settings.
-# With --dry-run the recipe ends after the estimate of its first training.
+# With --dry-run, the recipe ends after the estimate for its first training run.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -36,11 +36,11 @@ fi
 readable "$TEST".{"$src","$trg"} ${FURTHER:+"$FURTHER"}
 for student in "${students[@]}"; do readable "$here/$student.toml"; done
 cut=$work/cut-${LAYERS:-2}
-if [[ " ${students[*]} " == *" cut "* ]]; then # a teacher that it cannot be cut from is refused before hours of translation
+if [[ " ${students[*]} " == *" cut "* ]]; then # refuse an unsuitable teacher before hours of translation
     [[ -n ${DATA:-} || ${VOCABULARY:-$TEACHER} == "$TEACHER" ]] || {
-        echo "VOCABULARY: the student cut keeps that of its teacher (leave cut out of STUDENTS)" >&2 && exit 2
+        echo "VOCABULARY cannot be set, because the student cut keeps its teacher's (remove cut from STUDENTS)" >&2 && exit 2
     }
-    [[ ! -d $TEACHER/checkpoints ]] || { echo "$TEACHER: is a run; the student cut needs a model folder" >&2 && exit 2; }
+    [[ ! -d $TEACHER/checkpoints ]] || { echo "$TEACHER is a run, but the student cut needs a model folder" >&2 && exit 2; }
     step "$cut/start" "${nmt[@]}" export --model "$TEACHER" --format model --decoder-layers "${LAYERS:-2}" --output "$cut/start"
 fi
 
@@ -49,14 +49,14 @@ teach() {
     step "$1.$trg" "${nmt[@]}" translate --model "$TEACHER" --input "$(realpath "$1.$src")" --output "$1.$trg" --beam-size 5 \
         "${search[@]}"
 }
-# parts OUTPUT COMMAND...: text of the parts of the training text, by new_text.py.
+# parts OUTPUT COMMAND...: write new text made of parts of the training text.
 parts() {
     local output=$1
     shift
     step "$output" "$python" "$here/new_text.py" "$@" --output "$output"
 }
 
-# translations: prepare what the teacher makes of the training text and of more text.
+# translations: prepare data from the teacher's translations of the training text and of more text.
 translations() {
     local taught=$work/text/taught further spliced phrases joined texts vocabulary
     ln -sf "$(realpath "$TRAIN.$src")" "$taught.$src"

@@ -8,7 +8,7 @@
 # a plain Transformer), PREPARE (more flags of nmt prepare).
 # Flags go to nmt train: `run.sh --device cuda`. To resume after an interruption, run the script again: it skips each step whose
 # output exists, and stops at an output that was made with other settings.
-# With --dry-run the recipe ends after the estimate of its first training.
+# With --dry-run, the recipe ends after the estimate for its first training run.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

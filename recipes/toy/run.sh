@@ -6,7 +6,7 @@
 # Python that has nmt), TRAIN and TEST (numbers of pairs), VOCAB_SIZE.
 # Flags go to nmt train: `run.sh --max-updates 300`. To resume after an interruption, run the script again: it skips each step
 # whose output exists, and stops at an output that was made with other settings.
-# With --dry-run the recipe ends after the estimate of its first training.
+# With --dry-run, the recipe ends after the estimate for its first training run.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -23,11 +23,11 @@ step "$data" "${nmt[@]}" prepare --source-lang en --target-lang "$lang" --train 
     --vocab-size "${VOCAB_SIZE:-1600}" --normalization nfkc --output "$data"
 train=("${nmt[@]}" train --data "$data" --output "$work/run" --config "$here/settings.toml")
 if [[ $# -eq 0 && ! -e $work/run && ! -e $model ]]; then
-    echo "== after $SECONDS s: the first 100 updates, for a first look; the training then continues to the same weights" >&2
+    echo "== after $SECONDS s: the first 100 updates, for a first look; training then continues, with the same result" >&2
     "${train[@]}" --max-updates 100 --valid-metrics none
     sentence="The dog can open a door." look=$work/first-look.$lang
     "${nmt[@]}" translate --model "$work/run" <<<"$sentence" >"$look"
-    printf '\nfirst look after %s s, at an unfinished model:\nsource       %s\ntranslation  %s\n\n' \
+    printf '\na first look at the unfinished model, after %s s:\nsource       %s\ntranslation  %s\n\n' \
         "$SECONDS" "$sentence" "$(<"$look")"
 fi
 step "$model" "${train[@]}" "$@"
@@ -38,7 +38,7 @@ scores=$(bleu "$output" "$reference")
 right=$(paste -d '\n' "$output" "$reference" | awk 'NR % 2 { translation = $0; next } translation == $0 { n++ } END { print n + 0 }')
 echo
 figure "held-out BLEU" "${scores%% *}" "expected >= 90"
-figure "held-out sentences right to the letter" "$right of $(wc -l <"$output")" "expected >= 80 %"
+figure "held-out sentences translated exactly" "$right of $(wc -l <"$output")" "expected >= 80 %"
 figure "time of this run" "$SECONDS s" "expected < 480 s"
 echo "signature: ${scores##*  }"
 paste -d '\n' "$text/test.en" "$output" "$reference" |

@@ -9,7 +9,7 @@
 # them), VOCAB_SIZE, PREPARE (more flags of nmt prepare).
 # Flags go to nmt train: `MODEL=big run.sh --device cuda --max-tokens 25000`. To resume after an interruption, run the script
 # again: it skips each step whose output exists, and stops at an output that was made with other settings.
-# With --dry-run the recipe ends after the estimate of its first training.
+# With --dry-run, the recipe ends after the estimate for its first training run.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -37,7 +37,7 @@ case $recipe in
 paper) text=("${news[@]}") ;;
 fairseq) vocabulary=40000 text=(--hold-out "$hold_out" --normalize-punctuation --tokenizer moses --no-reversible --max-length 250 --max-ratio 1.5) ;;
 marian) vocabulary=36000 text=("${news[@]}" --normalize-punctuation --tokenizer moses --no-reversible --truecase --max-length 100) ;;
-*) echo "RECIPE is '$recipe'; wanted paper, fairseq or marian" >&2 && exit 2 ;;
+*) echo "RECIPE is '$recipe', but must be paper, fairseq or marian" >&2 && exit 2 ;;
 esac
 
 read -ra fetch <<<"${FETCH:-}"

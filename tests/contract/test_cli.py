@@ -914,7 +914,7 @@ def test_a_component_set_as_both_value_and_table_is_answered_with_the_table(call
     config = tmp_path / "s.toml"
     config.write_text('decoder = "mbr"\n[decoder]\nnum_candidates = 3\n')
     assert (
-        'a component with options is a table: [decoder] with name = "beam"'
+        'write a component with options as a table: [decoder] with name = "beam"'
         in call("train", *RUN, "--config", config).err
     )
 

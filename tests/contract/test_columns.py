@@ -365,7 +365,7 @@ def test_all_zero_weights_are_refused_and_numbers_can_be_negative(tmp_path, monk
         (("Weight=w",), "expected NAME=FILE"),
         (("source=w",), "must not be source, target, lengths"),
         (("weight:numbers=w",), "\\(choose from links, pair, signed-pair, signed-target, target"),
-        (("weight=w", "weight:links=w"), "as kind pair before"),
+        (("weight=w", "weight:links=w"), "already given with kind pair"),
         (("weight=w", "weight=w"), "2 files for 1 pairs of training files"),
         (("weight=nowhere",), "nowhere: no such file"),
     ],

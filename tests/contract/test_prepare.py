@@ -305,7 +305,7 @@ def test_every_nth_pair_is_held_out_over_all_files_and_no_vocabulary_sees_it(tmp
     assert data.valid["held-out"].source_lines == held_out
     assert [source for source, _ in texts(data)] == [name for name in names if name not in held_out]
     assert report["sets"][1]["source"]["unknown"] == len(held_out)
-    with pytest.raises(InputError, match="--hold-out 50: the training files have only 43 pairs"):
+    with pytest.raises(InputError, match="--hold-out 50 is too large for 43 training pairs"):
         prepare(options(tmp_path, output=str(tmp_path / "other"), train=(one, two), hold_out=50))
     with pytest.raises(ValueError, match="--hold-out 1 "):
         options(tmp_path, train=(one,), hold_out=1)

@@ -95,7 +95,7 @@ def test_files_of_trees_become_files_of_lines_and_back(tmp_path, capsys):
     penn = samples()
     (tmp_path / "t.trees.gz").write_bytes(gzip.compress("\n".join([*penn, "(S (NN a b))"]).encode()))
     trees.main(["linearise", "--tags", str(tmp_path / "t.trees.gz"), str(tmp_path / "out" / "t")])
-    assert f"t.trees.gz:{len(penn) + 1}: left out: column 8: not a Penn tree" in capsys.readouterr().err
+    assert f"t.trees.gz:{len(penn) + 1}: skipped: column 8: not a Penn tree" in capsys.readouterr().err
     words, lines = ((tmp_path / "out" / f"t.{name}").read_text().splitlines() for name in ("words", "tree"))
     assert len(words) == len(lines) == len(penn)
     (tmp_path / "found").write_text("".join(f"{line}\n" for line in [*lines[:-1], "(S"]))

@@ -341,7 +341,7 @@ def test_a_full_disk_is_status_5_with_the_bytes_needed_and_the_download_continue
         error = capsys.readouterr().err.splitlines()[-1]
         assert ".large.part cannot be written" in error and f"at least {len(LARGE):,} bytes needed" in error
         kept = (tmp_path / "to" / ".large.part").stat().st_size if not size_known else 0
-        assert (kept > 500_000) == (not size_known) and f"the {kept:,} bytes that are there" in error
+        assert (kept > 500_000) == (not size_known) and f"the {kept:,} bytes already downloaded" in error
         resize(8 << 20)
         assert fetch(server.address, "data/large") == 0
         assert server.requests[-1][1] == (None if size_known else f"bytes={kept}-")
@@ -726,7 +726,7 @@ def test_an_output_from_different_settings_is_rejected_but_device_settings_can_d
     assert steps("--lr", "1", "--threads", "2").returncode == 0 and (tmp_path / "model").is_dir()
     same, other = steps("--lr", "1", "--threads", "1", "--devices", "2"), steps("--lr", "2")
     assert same.returncode == 0 and same.stderr.count("exists: skipped") == 2
-    assert_refused(other, 2, "model: was made by other settings", "--lr")
+    assert_refused(other, 2, "model was made with different settings", "--lr")
     assert "after" not in other.stdout
     (tmp_path / "model").rmdir()
     assert steps("--lr", "2").returncode == 0 and steps("--lr", "1").returncode == 2
@@ -747,7 +747,7 @@ def test_quotes_group_words_of_a_variable_and_an_unclosed_quote_is_an_error() ->
         ("students", {"FURTHER": "no file"}, "no file: not a file"),
         ("students", {"STUDENTS": "nobody"}, "nobody.toml: not a file"),
         ("students", {"DATA": "nowhere"}, "nowhere/data.json: not a file"),
-        ("students", {"VOCABULARY": "another"}, "the student cut keeps that of its teacher"),
+        ("students", {"VOCABULARY": "another"}, "the student cut keeps its teacher's"),
         ("back-translation", {"MONO": "no file"}, "no file: not a file"),
         ("back-translation", {"TEST": "nowhere"}, "nowhere.en: not a file"),
         ("small-data", {"TEST": "nowhere"}, "nowhere.en: not a file"),
