@@ -174,7 +174,7 @@ class AttentionLayer(nn.Module):
         self.output = self.linear(shape.heads * shape.values, [shape.width])
 
     def linear(self, inputs: int, outputs: Sequence[int]) -> Linear:
-        """A linear layer that computes several parts of outputs at once."""
+        """A linear layer that computes several outputs at once."""
         linear = Linear(inputs, sum(outputs), bias=self.shape.bias)
         for part in linear.weight.split(list(outputs)):  # initialised separately, like Tensor2Tensor
             nn.init.xavier_uniform_(part)

@@ -75,7 +75,7 @@ class _Fields(msgspec.Struct):
 
 
 MAX_LINE_BYTES: Final = 1 << 22  # for lines that contain more than a text
-MAX_NESTED_LEVELS: Final = 100  # of lists and objects, because Python's stack limits what can be written
+MAX_NESTED_LEVELS: Final = 100  # levels of nested lists and objects; Python's stack limits what can be written
 # Fields that are read or written here, in addition to those of filters.
 RESERVED: Final = frozenset((*_Fields.__struct_fields__, "translation", "candidates", "error"))
 
