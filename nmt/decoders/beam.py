@@ -281,7 +281,7 @@ class Beam(Decoder):
         for _ in range(max(filters.limits) + 1):
             log_probs, state = scorer.step(tokens, state)
             if state.watched and state.attention is None:
-                raise UserError("--coverage-penalty needs a model with attention (drop it)")
+                raise UserError("--coverage-penalty needs a model with attention (drop --coverage-penalty)")
             filters(log_probs, beams.prefixes())
             W = beams.tokens.shape[1]
             parents, next_tokens = beams.advance(log_probs, state.attention)

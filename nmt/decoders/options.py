@@ -6,7 +6,7 @@ from nmt import opt, options_class, registry
 from nmt.options import as_dict
 
 MAX_BEAM_SIZE: Final = 10_000  # far above any useful beam size; memory per sentence grows with it
-MAX_LENGTH: Final = 100_000  # in tokens, because memory for the longest translation is allocated at the start
+MAX_LENGTH: Final = 100_000  # tokens, limited because memory for the longest translation is allocated at the start
 
 
 def search_signature(name: str, options: Any) -> str:

@@ -29,7 +29,7 @@ from nmt.train.options import TrainOptions
 from nmt.train.progress import Progress
 from nmt.train.run import Run
 
-MAX_LISTED_SETTINGS: Final = 5  # in an error about settings that differ from the checkpoint's
+MAX_LISTED_SETTINGS: Final = 5  # maximum number listed in an error about differing settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +119,7 @@ def put_optimizer_state(run: Run, tensors: Mapping[str, Tensor], state: SavedSta
     Raises ArtefactError if the state belongs to a different optimizer or to different parameters.
     """
     groups = run.optimizer.state_dict()["param_groups"]
-    run.optimizer.load_state_dict({"state": {}, "param_groups": groups})  # as before the first update
+    run.optimizer.load_state_dict({"state": {}, "param_groups": groups})  # reset to the state before the first update
     parameters = [parameter for group in run.optimizer.param_groups for parameter in group["params"]]
     # The numbers of the parameters that have a state. A parameter without a gradient has none.
     saved = {key.partition(".")[0] for key in (*tensors, *state.optimizer)}

@@ -87,7 +87,7 @@ class TrainOptions:
         below=2**63,
         must_stay=True,
     )
-    device: str = opt("auto", "auto, cpu, cuda or cuda:N", group="Hardware", common=True)
+    device: str = opt("auto", "device to use: auto, cpu, cuda or cuda:N", group="Hardware", common=True)
     devices: int = opt(
         1,
         "number of devices to use, one process each",

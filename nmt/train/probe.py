@@ -15,8 +15,8 @@ from nmt.train.run import Run
 
 MIN_PROBE_TOKENS: Final = 512
 MAX_MEMORY_SHARE: Final = 0.8  # share of the free memory that may be used
-OUT_OF_MEMORY_BYTES: Final = 1 << 60  # stands for "out of memory", because no device has as many
-OPTIMIZER_NUMBERS_PER_WEIGHT: Final = 2  # numbers that the optimizer allocates at the first update
+OUT_OF_MEMORY_BYTES: Final = 1 << 60  # means "out of memory", because no device has this many
+OPTIMIZER_NUMBERS_PER_WEIGHT: Final = 2  # numbers per weight that the optimizer allocates at the first update
 
 
 def choose_kernels(run: Run) -> None:
@@ -34,7 +34,7 @@ def choose_kernels(run: Run) -> None:
         limit.asked = asked
         limit.max_tokens = limit.max_micro_batch_tokens = _max_tokens(run)
     run.loader.max_tokens = limit.max_tokens
-    # All ranks must then split batches in the same way, but under ddp each may have found a different limit.
+    # Ranks in step must split batches in the same way, but under ddp each may have found a different limit.
     if in_step(run.updater.objective):
         run.loader.max_tokens = min(limit.max_tokens, limit.max_micro_batch_tokens)
 

@@ -297,7 +297,7 @@ class Updater:
         """Sum the gradients of micro-batches. Idle micro-batches do not count."""
         sums = _DeviceSums(list(factors), next(self.objective.parameters()).device)
         passes = [*((batch, 1.0) for batch in counted), *((batch, 0.0) for batch in idle)]
-        cells, divisible = [batch.cells for batch, _ in passes], 0  # tokens of the largest so far that can be split
+        cells, divisible = [batch.cells for batch, _ in passes], 0  # tokens of the largest splittable batch so far
         for number, (batch, share) in enumerate(passes):
             is_last = number == len(passes) - 1
             self.watch.check(sum(cells[:number]), sum(cells[number:]), is_last or in_step(self.objective), is_last)

@@ -76,7 +76,7 @@ class UpdateLog:
 
     def see_checkpoint(self) -> None:
         """Look for a new checkpoint. The first one is logged, with the command that uses it."""
-        # A save that was due has waited for the previous one, which may thus be new.
+        # A save that is due has waited for the previous save, whose checkpoint may therefore be new.
         if not (save_has_ended(self.run) or self.run.progress.save_due):
             return
         first, self.best = self.best is None, best_checkpoint(self.run)

@@ -23,7 +23,7 @@ class Failure:
 
 # Kinds of warnings of a Translation.
 TRUNCATED: Final = "truncated"  # the line has too many tokens and was truncated
-TRUNCATED_TEXT: Final = "truncated text"  # the text has too many characters to be split into sentences
+TRUNCATED_TEXT: Final = "truncated text"  # the text has too many characters and was truncated
 UNKNOWN_TOKENS: Final = "unknown tokens"  # some tokens of the line are not in the vocabulary
 UNKNOWN_TAG: Final = "unknown tag"  # the line starts with a tag that the model does not know
 RETRIED: Final = "retried"  # the batch failed and was split in half; set only on the first line of the batch
