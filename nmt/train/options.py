@@ -8,7 +8,7 @@ from nmt.dist import MAX_WAIT_MINUTES
 from nmt.options import AUTO, MAX_PROCESSES, MAX_THREADS, REQUIRED, flag_of, names_of
 from nmt.train.periods import parse_periods
 
-MIN_BLEU: Final = 5.0  # BLEU below this is mostly chance, so the loss ranks checkpoints more reliably
+MIN_BLEU: Final = 5.0  # below this BLEU, differences are mostly chance, so the loss ranks checkpoints more reliably
 
 
 @registry.open_options_class(

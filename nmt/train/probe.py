@@ -20,7 +20,7 @@ OPTIMIZER_NUMBERS_PER_WEIGHT: Final = 2  # numbers per weight that the optimizer
 
 
 def choose_kernels(run: Run) -> None:
-    """Choose kernels and the size of micro-batches for this device. What no option sets is determined by measurement."""
+    """Choose kernels and the size of micro-batches for this device. Values that no option sets are measured."""
     options, limit = run.options, run.progress.limit
     for speedup in run.speedups:
         speedup.before_updates(run)
@@ -34,7 +34,7 @@ def choose_kernels(run: Run) -> None:
         limit.asked = asked
         limit.max_tokens = limit.max_micro_batch_tokens = _max_tokens(run)
     run.loader.max_tokens = limit.max_tokens
-    # Ranks in step must split batches in the same way, but under ddp each may have found a different limit.
+    # Under fsdp, all ranks must split batches alike, but limits found under ddp may differ between ranks.
     if in_step(run.updater.objective):
         run.loader.max_tokens = min(limit.max_tokens, limit.max_micro_batch_tokens)
 
