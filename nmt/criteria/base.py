@@ -17,7 +17,7 @@ from nmt.models.base import Term as Term
 from nmt.options import Part
 from nmt.text.pipeline import Pipeline
 
-UPDATE_BITS: Final = 40  # for the update in the number that varies a search's random draws; the rest is the seed
+UPDATE_BITS: Final = 40  # bits for the update in the number that varies a search's draws; the others hold the seed
 
 
 class Loss(NamedTuple):
@@ -32,7 +32,7 @@ class Loss(NamedTuple):
 
     @classmethod
     def of_target_tokens(cls, batch: Batch, total: Tensor, **reported: Tensor) -> "Loss":
-        """Make a loss that is a mean over the target tokens of a batch. total: its sum; reported: further sums, by name"""
+        """Make a loss that is a mean over the target tokens of a batch. total: the loss's sum; reported: further sums, by name"""
         count = batch.num_target_tokens
         return cls({"loss": Term(total, count)}, {name: Term(of.detach(), count) for name, of in reported.items()})
 
@@ -43,7 +43,7 @@ class CriterionContext:
 
     pipeline: the text pipeline of source and target, with their vocabularies
     scorer: the model, for a search
-    seed: seed of the training's random draws
+    seed: seed of the random draws in training
     update: number of the current update, from 1; set by the trainer
     """
 
@@ -93,7 +93,7 @@ class Criterion(ABC):
 
     part_name: its registered name
     needs_trained_model: whether a run must start with trained weights
-    num_passes: forward passes of each pair in an update, a factor on the counted cost
+    num_passes: forward passes per pair in an update, by which the counted cost is multiplied
     can_be_captured: whether its work depends only on the sizes of a batch, so that a CUDA graph can repeat it
     files: digests of files that it reads in addition to its options, by name; a resumed run must have the same ones
     """

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from nmt.kernels.base import fastest
 
-# Logits per chunk, of which several copies exist: few enough for a CPU's cache, many enough to keep a GPU busy.
+# Logits per chunk. Several copies exist, so few enough to fit a CPU's cache, but enough to keep a GPU busy.
 CHUNK_LOGITS: Final = {"cpu": 2**22, "cuda": 2**26}
-MIN_CHUNK_ROWS: Final = 512  # because each chunk adds to the whole gradient of the output's weights
+MIN_CHUNK_ROWS: Final = 512  # minimum rows per chunk, because each adds to the whole gradient of the output's weights
 
 OfLogits = Callable[..., Sequence[Tensor]]
 """(logits (n, V) of each pass, further tensors of the same positions) -> sums (): the loss, then the reported values."""
@@ -28,7 +28,7 @@ def chunk_rows(features: Tensor, size: int) -> int:
 def sums_of_logits(
     of_logits: OfLogits, output: nn.Module, passes: Sequence[Tensor], *others: Tensor
 ) -> tuple[Tensor, ...]:
-    """Sum a function of logits over all positions: sums (), of which only the first has a gradient.
+    """Sum a function of logits over all positions. Returns sums (), of which only the first has a gradient.
 
     output: any module that computes logits from features
     passes: the features (N, D) of each pass; usually there is one

@@ -47,7 +47,7 @@ class CrossEntropy(Criterion):
             return real.flatten()
         values = batch[self.options.loss_weights]
         kind = batch.columns[self.options.loss_weights].kind
-        if 0 in column_kind(kind).sides:  # the values also belong to source tokens
+        if 0 in column_kind(kind).sides:  # the column also has values for source tokens
             raise UserError(
                 f"--loss-weights {quoted(self.options.loss_weights)}: a column of kind {kind} cannot contain weights"
             )

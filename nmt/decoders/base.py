@@ -22,7 +22,7 @@ from nmt.models.base import Scorer, scorer_for_search
 from nmt.symbols import BOS, EOS
 from nmt.text.pipeline import Pipeline, Side
 
-MIN_FINISHED_SHARE: Final = 1 / 8  # of a batch, before finished sentences are removed, because removal copies the rest
+MIN_FINISHED_SHARE: Final = 1 / 8  # share of finished sentences at which they are removed; removal copies the rest
 
 
 class Decoder(ABC):
@@ -81,7 +81,7 @@ class Decoder(ABC):
         """Do the search; see `search`. Called in inference mode, with constraints for each row."""
 
     def normalised(self, log_prob: float, length: int) -> float:
-        """The score of a hypothesis that depends only on log-probability and length. length: in tokens, with EOS"""
+        """The score of a hypothesis, from its log-probability and length alone. length: in tokens, with EOS"""
         return log_prob
 
     @property
@@ -111,7 +111,7 @@ def run_search(scorer: Scorer, source: Tensor, num_paths: int, filters: Filters,
     device, W, limits = source.device, num_paths, filters.limits
     rows = torch.arange(len(limits) * W, device=device)  # indices of the live paths
     row_limits = torch.tensor(limits, device=device).repeat_interleave(W)
-    prefixes = torch.full((len(rows), max(limits) + 1), EOS, device=device)  # of all paths
+    prefixes = torch.full((len(rows), max(limits) + 1), EOS, device=device)  # tokens of all paths
     log_probs_of_prefixes = torch.zeros((len(rows), max(limits) + 1), device=device)
     ended = torch.zeros_like(rows, dtype=torch.bool)
     tokens = torch.full_like(rows, BOS)

@@ -22,16 +22,16 @@ from nmt.errors import UserError
 from nmt.models.base import Scorer
 from nmt.symbols import BOS, EOS, PAD
 
-TOPK_BLOCK_SIZE: Final = 64  # `topk` first compares the maxima of blocks with this many numbers
+TOPK_BLOCK_SIZE: Final = 64  # numbers per block; `topk` first compares the maxima of blocks
 
 
 class Continuations(NamedTuple):
     """The hypotheses of beams after one more token; (B, W) tensors, best first.
 
     ended: log-probabilities of hypotheses that end, in nats; -inf for missing ones
-    ended_from: the hypothesis that each ended one continues
+    ended_from: the live hypothesis from which each of these continues
     totals: log-probabilities of hypotheses that stay live, in nats; -inf for missing ones
-    parents: the hypothesis that each live one continues
+    parents: the previous hypothesis from which each of these continues
     tokens: the last tokens of the live hypotheses
     """
 
@@ -43,7 +43,7 @@ class Continuations(NamedTuple):
 
 
 Observer = Callable[[Tensor, Continuations], None]
-"""Called at each step of a search with the numbers (B,) of the beams and with their continuations."""
+"""Called at each step of a search with the beams' numbers (B,) and their continuations."""
 
 
 class Beams:
@@ -53,10 +53,10 @@ class Beams:
     limits: (B,) maximum number of tokens of a translation
     totals: (B, W) log-probabilities of the live hypotheses in nats, best first; (B, 1) before the first token
     tokens: (B, W, t) tokens of the live hypotheses
-    coverage: (B, W, S) attention that each source position has received from them; 1 for positions that are not words;
+    coverage: (B, W, S) attention that each source position has received from each live hypothesis; 1 at non-words;
         None without a penalty
     scores, log_probs: (B, W) of the finished hypotheses, best first; -inf for missing ones
-    finished: (B, W, T) tokens of the finished hypotheses, filled up with EOS
+    finished: (B, W, T) tokens of the finished hypotheses, padded with EOS
     num_ended: (B,) number of hypotheses that have ended
     is_done: (B,) whether the sentence of a beam is finished; it accepts no more hypotheses and waits to leave the batch
     """
@@ -74,7 +74,7 @@ class Beams:
         self.tokens = torch.zeros((B, 1, 0), dtype=torch.int64, device=device)
         self.coverage: Tensor | None = None
         if options.coverage_penalty:
-            self.coverage = (source <= EOS).float().repeat_interleave(groups, 0)[:, None]  # EOS is not a word either
+            self.coverage = (source <= EOS).float().repeat_interleave(groups, 0)[:, None]  # 1 at padding and EOS
         self.scores = torch.full((B, W), -math.inf, device=device)
         self.log_probs = self.scores.clone()
         self.finished = torch.full((B, W, max(limits) + 1), EOS, device=device)
@@ -91,7 +91,7 @@ class Beams:
 
     @staticmethod
     def shape(options: Any) -> tuple[int, int, int]:
-        """The numbers of beams per sentence, of hypotheses per beam (W), and of results per beam."""
+        """The number of beams per sentence, of hypotheses per beam (W), and of results per beam."""
         return 1, options.beam_size, options.n_best
 
     def prefixes(self) -> Prefixes:
@@ -103,7 +103,7 @@ class Beams:
     def advance(self, log_probs: Tensor, attention: Tensor | None) -> tuple[Tensor, Tensor]:
         """Extend the hypotheses by one token.
 
-        log_probs: (N, V) of the next token; attention: (N, S) at this step
+        log_probs: (N, V), for the next token; attention: (N, S), at this step
         returns: parents and tokens of the live hypotheses, best first, (B, W) each
         """
         if self.coverage is not None and attention is not None:
@@ -120,7 +120,7 @@ class Beams:
         return parents, tokens
 
     def continuations(self, log_probs: Tensor) -> Continuations:
-        """Choose the continuations, by the strategy of this search. log_probs: (B, W, V)"""
+        """Choose the continuations according to this search's strategy. log_probs: (B, W, V)"""
         return best_continuations(log_probs, self.totals, self.scores.shape[1], prune=self.options.prune)
 
     def _finish(self, continuations: Continuations) -> None:
@@ -205,7 +205,7 @@ def best_continuations(
     totals: (B, W) log-probabilities of the hypotheses, in nats
     size: W of the next step
     penalty: (B, V) subtracted from a token's log-probability, only for ranking
-    prune: tokens that are this many nats below the best token of a hypothesis are dropped
+    prune: drop tokens that are more than this many nats below a hypothesis' best token
     """
     V = log_probs.shape[2]
     ranked = log_probs if penalty is None else log_probs - penalty[:, None]
@@ -249,7 +249,7 @@ def _select(tensor: Tensor, hypotheses: Tensor) -> Tensor:
 class Beam(Decoder):
     """Beam search with a length penalty. It stops when no better hypothesis is possible.
 
-    beams: the strategy of the search
+    beams: the class that implements the search strategy
     observer: called at each step, or None
     """
 
@@ -268,7 +268,7 @@ class Beam(Decoder):
     def decode(self, scorer: Scorer, source: Tensor, constraints: Sequence[Constraints]) -> list[list[Hypothesis]]:
         """See Decoder. Returns up to n_best hypotheses per sentence.
 
-        A hypothesis of the maximum length is ended there, and the log-probability of its EOS counts.
+        A hypothesis that reaches the maximum length is ended, and the log-probability of its EOS counts.
         """
         filters = Filters(self.options, constraints, source, self.filters)
         beams = self.beams(self.options, filters.limits, source, constraints)
@@ -281,12 +281,12 @@ class Beam(Decoder):
         for _ in range(max(filters.limits) + 1):
             log_probs, state = scorer.step(tokens, state)
             if state.watched and state.attention is None:
-                raise UserError("--coverage-penalty needs a model with attention (drop it)")
+                raise UserError("--coverage-penalty needs a model with attention (drop --coverage-penalty)")
             filters(log_probs, beams.prefixes())
             W = beams.tokens.shape[1]
             parents, next_tokens = beams.advance(log_probs, state.attention)
             rows = parents + W * torch.arange(len(parents), device=source.device)[:, None]  # B W rows of the state
-            alive = alive_sentences(beams.done())  # the only place in a step that waits for the device
+            alive = alive_sentences(beams.done())  # the only part of a step that waits for the device
             if alive == []:
                 break
             if alive is None:

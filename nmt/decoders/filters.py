@@ -1,4 +1,4 @@
-"""Filters of a search, which decide which tokens may follow, from the search options and the constraints of each request.
+"""The filters of a search. They decide which tokens may come next, from the search options and each request's constraints.
 
 Dimensions: N hypotheses of all sentences, t tokens in each so far, V vocabulary, B source rows, P prefix length.
 """
@@ -21,8 +21,8 @@ class Prefixes(NamedTuple):
     """The hypotheses at a step, in the form that filters read.
 
     tokens: (N, t) tokens so far
-    sentences: (N,) source row of each
-    limits: (N,) maximum number of tokens of each
+    sentences: (N,) source row of each hypothesis
+    limits: (N,) maximum number of tokens in each hypothesis
     min_limit: a lower bound of `limits`, known without waiting for the device
     """
 
@@ -36,8 +36,8 @@ class Filters:
     """All filters of a search. They write minus infinity into log_probs (N, V) for tokens that must not follow.
 
     constraints: constraints on each source row
-    others: filters by name, for which the constraints have texts
-    limits: maximum number of tokens of a translation of each source row; prefix and phrases are added to it
+    others: further filters by name, whose texts are in the constraints
+    limits: maximum number of tokens in each row's translation, to which its prefix and phrases are added
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Filters:
             leave_only(log_probs, *forced)
 
     def _forbid_repeated_ngrams(self, log_probs: Tensor, tokens: Tensor) -> None:
-        """Forbid each token that already followed the last n - 1 tokens."""
+        """Forbid each token that would repeat an n-gram of its hypothesis."""
         n = self.options.no_repeat_ngram
         if tokens.shape[1] < n:
             return
@@ -99,7 +99,7 @@ def leave_only(log_probs: Tensor, tokens: Tensor, rows: Tensor, values: Tensor |
     log_probs: (N, V), changed in place
     tokens: (N,) the allowed token
     rows: (N,) bool, the rows to change
-    values: (N, 1) log-probabilities to set for these tokens; None keeps them
+    values: (N, 1) log-probabilities to set for these tokens; None keeps the current ones
     """
     own = log_probs.gather(1, tokens[:, None])  # N 1
     log_probs.masked_fill_(rows[:, None], -math.inf)

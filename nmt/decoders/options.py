@@ -5,8 +5,8 @@ from typing import Any, ClassVar, Final, Literal
 from nmt import opt, options_class, registry
 from nmt.options import as_dict
 
-MAX_BEAM_SIZE: Final = 10_000  # far larger than useful; memory per sentence grows with it
-MAX_LENGTH: Final = 100_000  # tokens; memory for the longest translation is allocated at the start
+MAX_BEAM_SIZE: Final = 10_000  # far above any useful beam size; memory per sentence grows with it
+MAX_LENGTH: Final = 100_000  # tokens, limited because memory for the longest translation is allocated at the start
 
 
 def search_signature(name: str, options: Any) -> str:
@@ -39,13 +39,13 @@ class SearchOptions:
     takes_phrases: ClassVar[bool] = False
     max_len_a: float = opt(
         1.0,
-        "a in the maximum length, a * source + b tokens, without EOS",
+        "a in the maximum length, a * source length + b tokens; EOS is not counted",
         minimum=0,
         maximum=MAX_LENGTH,
     )
     max_len_b: int = opt(
         50,
-        "b in the maximum length, a * source + b tokens, without EOS",
+        "b in the maximum length, a * source length + b tokens; EOS is not counted",
         minimum=0,
         maximum=MAX_LENGTH,
     )
@@ -56,7 +56,7 @@ class SearchOptions:
         maximum=MAX_LENGTH,
     )
     no_repeat_ngram: int = opt(
-        0, "forbid repeated sequences of this many tokens; 0 allows them", group="Search", minimum=0
+        0, "size of token n-grams that must not be repeated; 0 allows repeats", group="Search", minimum=0
     )
     no_unk: bool = opt(False, "never generate the unknown token")
 
@@ -104,7 +104,7 @@ class BeamOptions(SearchOptions):
             raise ValueError(f"--n-best {self.n_best}: must be at most --beam-size ({self.beam_size})")
 
     def divisor(self, length: int) -> float:
-        """The length penalty (equation 14), which divides the log-probability. length: in tokens, with EOS"""
+        """The length penalty (GNMT's equation 14), which divides the log-probability. length: in tokens, with EOS"""
         if self.length_penalty == "gnmt":
             return float(((5 + length) / 6) ** self.alpha)
         return float(length**self.alpha) if self.length_penalty == "average" else 1.0

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from nmt.nn.linear import Projection
 
 ACTIVATIONS: Final[dict[str, Callable[[Tensor], Tensor]]] = {
-    "relu": torch.relu,  # the paper
+    "relu": torch.relu,  # as in the paper
     "swish": nn.functional.silu,  # Ramachandran et al., 2017, with beta 1
     "gelu": nn.functional.gelu,  # Hendrycks and Gimpel, 2016
 }
@@ -40,7 +40,7 @@ class FeedForward(nn.Module):
 
     auxiliary_losses: names of the losses that it adds to each pass, see nmt.nn.extra_losses
     can_be_captured: whether its work depends only on the sizes of its input, so that a CUDA graph can repeat it
-    residual_outputs: patterns of its last weights; a layer in which these are zero changes nothing. Empty if it has none
+    residual_outputs: name patterns of its last weights; a layer with zeros there leaves its input unchanged. Empty if it has none
     training_options: names of its options that only training reads
     """
 
@@ -61,4 +61,4 @@ class FeedForward(nn.Module):
 
     @abstractmethod
     def search_step(self) -> Projection:
-        """The function that computes `forward` of (N, D) in one search, without gradient."""
+        """The function that computes `forward` for states (N, D) in one search, without gradient."""

@@ -1,1 +1,1 @@
-"""Kernels, faster replacements of methods. If no kernel fits, a method computes with torch's operations."""
+"""Kernels, which are faster replacements for methods. If no kernel fits, a method uses torch's operations."""

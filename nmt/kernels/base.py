@@ -26,7 +26,7 @@ class Kernel(ABC):
 
     @abstractmethod
     def fits(self, owner: Any, inputs: Tensor) -> bool:
-        """Whether it supports inputs with this device and type. For a loss these are the features (N, D)."""
+        """Whether it supports inputs of this device and type. For a loss, the inputs are the features (N, D)."""
 
     @abstractmethod
     def compute(self, owner: Any, *given: Any) -> Any:

@@ -13,7 +13,7 @@ from nmt.options import AUTO
 from nmt.text.languages import base_language
 
 TOKENIZER_PACKAGES: Final = {"ja-mecab": "sacrebleu[ja]", "ko-mecab": "sacrebleu[ko]"}
-TOKENIZERS_OF_LANGUAGES: Final = {  # sacreBLEU's own, or characters for languages without spaces between words
+TOKENIZERS_OF_LANGUAGES: Final = {  # from sacreBLEU, or "char" where words are not separated by spaces
     **dict.fromkeys(("zh", "zho", "cmn", "yue", "wuu", "lzh"), "zh"),
     **dict.fromkeys(("ja", "jpn"), "ja-mecab"),
     **dict.fromkeys(("ko", "kor"), "ko-mecab"),
@@ -27,7 +27,7 @@ def language_tokenizer(language: str) -> str:
 
 
 def installed_tokenizer(language: str) -> str:
-    """The BLEU tokenizer for a language, or `char` if the packages of the right one are not installed."""
+    """The BLEU tokenizer for a language, or `char` if that tokenizer needs packages that are not installed."""
     name = language_tokenizer(language)
     if name not in TOKENIZER_PACKAGES:
         return name
@@ -53,7 +53,7 @@ class Bleu(SacreBleuMetric):
 
     @cached_property
     def sentence_metric(self) -> Any:
-        """BLEU that uses only the n-gram orders a sentence contains, as sacreBLEU recommends for sentences."""
+        """BLEU with effective n-gram order, as sacreBLEU recommends for sentences."""
         return self.build(effective_order=True)
 
     def build(self, effective_order: bool = False) -> Any:
@@ -83,5 +83,5 @@ def _check_tokenizer_model(name: str) -> None:
         file = Path(tokenizer_spm.SACREBLEU_DIR, "models", address.rpartition("/")[2])
         if not file.is_file():
             raise ResourceError(
-                f"{quoted(file)}: missing model of BLEU tokenizer '{name}' (download it from {address})"
+                f"{quoted(file)}: the model of BLEU tokenizer '{name}' is missing (download it from {address})"
             )

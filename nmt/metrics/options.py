@@ -8,7 +8,7 @@ from typing import Final
 from nmt.options import AUTO, opt, options_class
 
 TARGET_LANG_HELP: Final = (
-    "target language, which chooses the tokenizer; by default from the model or file names (ref.zh)"
+    "target language, which determines the tokenizer; by default taken from the model or file names (ref.zh)"
 )
 
 

@@ -1,7 +1,7 @@
 """The interface of mixers, the parts of a Transformer layer that read the other positions of its own text.
 
 A registered mixer is built as `cls(options, shape)`, with the options of the Transformer, which include its own, and the shape of
-an attention layer. A mixer may replace another one under some options; its options class then says so (see `registry.selected`).
+an attention layer. With some options, a mixer replaces another one; its options class declares this (see `registry.selected`).
 Dimensions: B sentences, T positions, D width, N rows of a search, G heads of keys and values.
 """
 
@@ -36,8 +36,8 @@ class FirstPast(NamedTuple):
 class Mixer(nn.Module):
     """The part of a layer in which each position reads other positions of its text.
 
-    can_be_captured: whether CUDA graphs can repeat its step, which must then work like that of SelfAttention over entries
-    residual_outputs: patterns of its last weights; a layer in which these are zero changes nothing. Empty if it has none
+    can_be_captured: whether CUDA graphs can repeat its step, which must then read entries as SelfAttention does
+    residual_outputs: name patterns of its last weights; a layer with zeros there leaves its input unchanged. Empty if it has none
     """
 
     can_be_captured: bool = False
@@ -78,5 +78,5 @@ class Mixer(nn.Module):
         return torch.zeros_like(length)
 
     def state_numbers(self, length: int) -> int:
-        """How many numbers the past of one hypothesis has after `length` steps."""
+        """The number of values in the past of one hypothesis after `length` steps."""
         return 0

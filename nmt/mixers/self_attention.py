@@ -22,8 +22,8 @@ class Entries(NamedTuple):
     """The entries of a search at one step.
 
     used: number of entries per sentence before the step
-    bias: (B * G, H / G * W, E), 0 for a hypothesis' own ancestors and minus infinity for other entries. So the cache need not
-        change when hypotheses change places
+    bias: (B * G, H / G * W, E), 0 for a hypothesis' own ancestors and minus infinity for other entries. So the cache does not
+        change when hypotheses are reordered
     """
 
     used: int

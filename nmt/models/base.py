@@ -27,7 +27,7 @@ from nmt.symbols import PAD
 
 FLOAT32_BYTES: Final = 4
 INT64_BYTES: Final = 8
-# Matrix products in an update per forward product: the product itself, and the gradients of its input and of its weight.
+# Matrix products in an update for each one in the forward pass: itself, and the gradients of its input and its weight.
 PRODUCTS_PER_UPDATE: Final = 3
 
 
@@ -81,7 +81,7 @@ class ParameterGroup:
 
 
 class Scorer(Protocol):
-    """Predicts the distribution of the next token, step by step. Models, ensembles and objects of plug-ins are Scorers."""
+    """Predicts the distribution of the next token, step by step. Models, ensembles and objects from plug-ins are Scorers."""
 
     @abstractmethod
     def start(self, source: Tensor) -> State:
@@ -94,7 +94,7 @@ class Scorer(Protocol):
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """Read one token of each hypothesis and predict the next.
 
-        tokens: (N,) ids, BOS at the first step; N is a multiple of B, which a search changes with `state.reorder`
+        tokens: (N,) ids, BOS at the first step; N is a multiple of B; a search changes N with `state.reorder`
         returns: log-probabilities of the next token in nats, (N, V) float32, and the state after this step
         """
 
@@ -110,7 +110,7 @@ class SearchScorer:
 def scorer_for_search(scorer: Scorer) -> Scorer:
     """Return the Scorer for one search, in inference mode and under the current autocast.
 
-    If the Scorer has the method `for_search()`, which looks up the weights once, this is its result. Otherwise it is the Scorer.
+    This is the result of the method `for_search()`, which looks up the weights once, or the Scorer itself without that method.
     """
     for_search: Callable[[], Scorer] = getattr(scorer, "for_search", lambda: scorer)
     return for_search()
@@ -123,20 +123,20 @@ class Model(nn.Module, Scorer):
 
     output: the projection to the vocabulary, features (..., D) -> logits (..., V); a module without other state
     width: D, which some schedules need
-    auxiliary_losses: names of auxiliary losses that count target tokens
+    auxiliary_losses: names of the auxiliary losses that are averaged over target tokens
     reads_source: whether the prediction depends on the source; False for a language model
     has_attention: whether a watched step provides the attention to the source positions
     training_options: names of options that only training reads; they may differ from those of an --init-from model
     reads_characters: whether tokens must be characters; training checks this
     repeats_layers: whether a pass calls a layer several times, or a number of times that depends on the lengths; FSDP then
         shards all layers together
-    alignment_layer: the layer of "cross" that aligns source and target best, by its mean over heads (`State.attention`)
+    alignment_layer: the "cross" layer whose mean over heads aligns source and target best (`State.attention`)
     watched: whether the next pass must provide `Output.attention`
     temperature: divisor of logits for calibrated probabilities (nmt score --calibrate); None without calibration
     can_be_captured: whether the work of a pass depends only on the sizes of its batch, so that a CUDA graph can repeat it
-    depths: the number of encoder and decoder layers in a pass, if any first layers alone also form a network; otherwise None
-    residual_outputs: patterns of the names of weights at the end of residual branches, if any. A layer in which these are zero
-        changes nothing, so it can be added to a trained model
+    depths: the number of encoder and decoder layers in a pass if the first few alone also form a network; otherwise None
+    residual_outputs: name patterns of the weights at the end of residual branches, if any. A layer with zeros there leaves its
+        input unchanged, so it can be added to a trained model
     """
 
     output: nn.Module
@@ -196,16 +196,16 @@ class Model(nn.Module, Scorer):
     def attentions(self, batch: Batch) -> dict[str, Tensor]:
         """Compute attention weights (L, B, H, queries, keys) by kind, for given sources and targets.
 
-        Kinds are "encoder", "decoder" and "cross", as far as the model has them. By default `cross` is `Output.attention`, if
+        Kinds are "encoder", "decoder" and "cross", if the model has them. By default `cross` is `Output.attention`, if
         the model provides it, as one layer with one head.
         """
         attention = self(batch).attention
         return {} if attention is None else {"cross": attention[None, :, None]}
 
     def log_probs(self, features: Tensor, output: Projection | None = None) -> Tensor:
-        """Compute features (..., D) -> log-probabilities (..., V) in nats, float32. output: replaces `self.output`"""
+        """Map features (..., D) to log-probabilities (..., V) in nats, float32. output: replaces `self.output`"""
         logits: Tensor = (output or self.output)(features).float()
-        # In place unless a gradient forbids it. This is a third faster on a CPU if the logits fill its caches.
+        # In place on a CPU unless a gradient is needed. This is a third faster if the logits fill its caches.
         result = logits if logits.device.type == "cpu" and not logits.requires_grad else None
         return torch.log_softmax(logits, dim=-1, out=result)
 

@@ -15,7 +15,7 @@ from nmt.mixers.base import Mixer, Past
 from nmt.nn.attention import CrossAttention, KeysValues
 from nmt.nn.dropout import dropout
 
-EPSILON: Final = 1e-6  # for layer normalisation, as in the reference code
+EPSILON: Final = 1e-6  # added to the variance in layer normalisation, as in the reference code
 
 
 class RMSNorm(nn.RMSNorm):

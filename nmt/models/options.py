@@ -6,7 +6,7 @@ from nmt import opt
 from nmt.options import choice, probability_opt, size_opt
 from nmt.registry import open_options_class
 
-MAX_INIT: Final = 1000.0  # of initial weights; far larger than any from which a network can learn
+MAX_INIT: Final = 1000.0  # largest initial weight; far above any from which a network can learn
 TIE: Final = "embeddings to share: source, target and output (all), or only target and output (target)"
 
 Tie = Literal["all", "target", "none"]

@@ -52,11 +52,9 @@ class ModelFacts:
         content = artefact.json(OPTIONS)
         with expecting("a model's options", artefact.folder / OPTIONS):
             facts = msgspec.convert(content, cls)
-        if asdict(facts.vocabularies) != (given := content["vocabularies"]):  # the file has further entries
-            raise ArtefactError(f"{quoted(artefact.folder / OPTIONS)}: not a model's vocabularies: {quoted(given)}")
+        if asdict(facts.vocabularies) != (given := content["vocabularies"]):  # also if the file has further entries
+            raise ArtefactError(f"{quoted(artefact.folder / OPTIONS)}: invalid vocabulary sizes: {quoted(given)}")
         if facts.weights not in (known := [FLOAT32, *registry.choosable("weight-format", "converts")]):
-            found = (
-                f"the weights have the format '{quoted(facts.weights)}', but this nmt reads only {' and '.join(known)}"
-            )
+            found = f"the weights have the format '{quoted(facts.weights)}', but this version reads only {' and '.join(known)}"
             raise ArtefactError(f"{quoted(artefact.folder)}: {found} (use the version of nmt that wrote the folder)")
         return replace(facts, options=registry.completed("model", facts.model, facts.options))

@@ -40,7 +40,7 @@ class Transformer(Model):
     def __init__(self, options: TransformerOptions, vocabularies: Vocabularies) -> None:
         super().__init__()
         self.new_search: Callable[[Transformer, Projection], Scorer] = TransformerSearch
-        self.alignment_layer = options.decoder_layers - 1  # measured by benchmarks/alignment.py (docs/measurements.md)
+        self.alignment_layer = options.decoder_layers - 1  # the best in benchmarks/alignment.py (docs/measurements.md)
         o, self.options, self.width = options, options, options.d_model
         self.depths: tuple[int, int] = (o.encoder_layers, o.decoder_layers)
         shape = LayerShape(o.d_model, o.dropout, o.norm_position == "pre", o.norm_epsilon, o.norm)
@@ -151,7 +151,7 @@ class Transformer(Model):
         with recording() as weights:
             self(batch)
         encoder, decoder = weights[: self.options.encoder_layers], weights[self.options.encoder_layers :]
-        each = len(decoder) // self.options.decoder_layers  # the last one of each layer reads the memory
+        each = len(decoder) // self.options.decoder_layers  # attentions per layer; the last one reads the memory
         kinds = {"encoder": encoder, "decoder": decoder[::each] if each > 1 else [], "cross": decoder[each - 1 :: each]}
         return {kind: torch.stack(layers) for kind, layers in kinds.items() if layers}
 
@@ -165,7 +165,7 @@ class Transformer(Model):
         hypotheses: dict[str, Tensor] = {}
         for i, layer in enumerate(self.decoder_layers):
             keys, values = layer.cross_attention.project_memory(memory)
-            # Make them contiguous in the layout of the products. Otherwise each step would copy them.
+            # Make both contiguous in the layout that the products need. Otherwise each step would copy them.
             keys, values = keys.transpose(2, 3).contiguous(), values.contiguous()  # B G K S, B G S V
             past = layer.self_attention.begin(memory, values.dtype)
             of_layer = {"memory_keys": keys, "memory_values": values, **past.sentences}
@@ -239,5 +239,5 @@ def _selected(kind: str, name: str, options: TransformerOptions) -> Any:
 
 
 def _stack(new_layer: Callable[[int], TransformerLayer], depth: int, tied: bool) -> nn.ModuleList:
-    """The layers of an encoder or a decoder. Tied layers are all the same one. new_layer: makes a layer by number, from 1"""
+    """The layers of an encoder or a decoder. If tied, all are the same layer. new_layer: makes a layer by number, from 1"""
     return nn.ModuleList([new_layer(1)] * depth if tied else [new_layer(i + 1) for i in range(depth)])

@@ -106,7 +106,7 @@ def not_cast(*tensors: Tensor) -> AbstractContextManager[object]:
 def grouped_bias(bias: Tensor, heads: Sequence[int], groups: int) -> Tensor:
     """Reshape a bias (B or 1, H or 1, 1 or T, S) for `attention_of_transposed`. heads: B and H; groups: G"""
     B, H = heads
-    if bias.shape[1] == bias.shape[2] == 1:  # equal for all queries
+    if bias.shape[1] == bias.shape[2] == 1:  # the bias is the same for all queries
         return bias.expand(B, groups, 1, -1).flatten(0, 1)
     return bias.expand(B, H, -1, -1).reshape(B * groups, -1, bias.shape[3])
 
@@ -174,7 +174,7 @@ class AttentionLayer(nn.Module):
         self.output = self.linear(shape.heads * shape.values, [shape.width])
 
     def linear(self, inputs: int, outputs: Sequence[int]) -> Linear:
-        """A linear layer that computes several parts of outputs at once."""
+        """A linear layer that computes several outputs at once."""
         linear = Linear(inputs, sum(outputs), bias=self.shape.bias)
         for part in linear.weight.split(list(outputs)):  # initialised separately, like Tensor2Tensor
             nn.init.xavier_uniform_(part)

@@ -57,9 +57,9 @@ def _plain_recurrence() -> Iterator[None]:
 
 
 def interpolated_cost(cost: Callable[[int, int], int]) -> Callable[[Tensor, Tensor], Tensor]:
-    """Measure FLOPs for six pairs of lengths, and interpolate them by a quadratic polynomial (Newton's).
+    """Measure FLOPs for six pairs of lengths, and interpolate with Newton's quadratic polynomial.
 
-    The result is exact if the cost of layers is linear in the lengths or in a product of two of them, otherwise approximate.
+    The result is exact if each layer's cost is linear in the lengths or in a product of two of them; otherwise approximate.
 
     cost: (source length, target length) -> FLOPs of a pair
     returns: a function of source and target lengths, (N,) int64 each -> FLOPs (N,) int64

@@ -8,12 +8,12 @@ DRAW_VALUES = 1 << 16  # possible values of a 16-bit random draw
 
 
 def dropout(states: Tensor, probability: float, training: bool) -> Tensor:
-    """Set each number to 0 with this probability, rounded to 1 / 65,536, and scale the others to keep the mean.
+    """Set each number to 0 with this probability, rounded to a multiple of 1 / 65,536, and scale the others to keep the mean.
 
     Outside training nothing is dropped. Raises ValueError unless 0 <= probability < 1.
 
-    On CPUs other than Intel's, torch draws a double-precision random number for each element, one after the other. This takes a
-    tenth of the time of training a small model. Here one draw from the same generator is enough for four elements.
+    On CPUs other than Intel's, torch draws a double-precision random number for each element, one after the other. That takes a
+    tenth of a small model's training time. Here, one draw from the same generator is enough for four elements.
     """
     if not 0 <= probability < 1:
         raise ValueError(f"dropout {probability}: must be at least 0 and below 1")

@@ -35,7 +35,7 @@ def collecting() -> Iterator[list[ExtraLosses]]:
 
 
 def add_losses(losses: ExtraLosses) -> None:
-    """Add the losses of a part to the current pass. Has no effect if nobody collects them."""
+    """Add the losses of a part to the current pass. Has no effect outside `collecting`."""
     if (collected := _collected.get()) is not None:
         collected.append(losses)
 

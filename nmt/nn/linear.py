@@ -25,7 +25,7 @@ class Linear(nn.Linear):
         return matmul.product(states, self.weight, self.bias)
 
     def search_step(self) -> Projection:
-        """The function that computes `forward` of (N, D) in one search, without gradient. It looks up the weights once."""
+        """The function that computes `forward` for (N, D) in one search, without gradient. It looks up the weights once."""
         return matmul.fixed_product(self.weight.detach(), None if self.bias is None else self.bias.detach())
 
     def rows(self, rows: Tensor) -> "Linear":
@@ -55,7 +55,7 @@ class ClippedLinear(nn.Module):
         return outputs if self.limit == math.inf else outputs.clamp(-self.limit, self.limit)
 
     def search_step(self) -> Projection:
-        """The function that computes `forward` of (N, D) in one search, without gradient."""
+        """The function that computes `forward` for (N, D) in one search, without gradient."""
         product = self.linear.search_step()
         return product if self.limit == math.inf else lambda states: product(states).clamp_(-self.limit, self.limit)
 

@@ -69,10 +69,10 @@ def product(states: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tenso
 
 
 def fixed_product(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
-    """A function that computes `product` of (N, D) with a fixed weight (E, D), without gradient. It casts the weight once."""
+    """A function that computes `product` for (N, D) with a fixed weight (E, D), without gradient. It casts the weight once."""
     return _current.fixed_product(weight, bias)
 
 
 def is_cast(states: Tensor) -> bool:
-    """Whether autocast rounds the factors of a product on a CPU. It does not change float64."""
+    """Whether autocast rounds the factors of a product on a CPU. It leaves float64 unchanged."""
     return states.device.type == "cpu" and torch.is_autocast_enabled("cpu") and states.dtype != torch.float64

@@ -21,7 +21,7 @@ class Adam(Uncompiled, torch.optim.Adam):
 
 @register("optimizer", "adamw", AdamWOptions)
 class AdamW(Uncompiled, torch.optim.AdamW):
-    """Adam with weight decay that is not part of the gradient."""
+    """Adam with decoupled weight decay, which is not part of the gradient."""
 
     def __init__(self, options: AdamWOptions, parameters: Groups) -> None:
         betas, eps, decay = options.adam_betas, options.adam_eps, options.weight_decay

@@ -6,7 +6,7 @@ learning rate. Before each update the trainer sets `group["lr"]` of each of its 
 rate times `group["lr_factor"]`. A group's `matrices` is a list with one bool per parameter: whether it is the weight of a linear
 layer inside the network, or a parameter that its layer names in `matrices`. Layers that declare `is_recurrent` have none.
 
-An optimizer that averages the weights has the attribute `averaged` from its creation on: a tensor for each parameter, which its
+An optimizer that averages the weights has, from its creation, the attribute `averaged`: a tensor per parameter, which its
 steps change in place. The run validates and saves these averages, and also saves the weights at which gradients are computed.
 
 An optimizer with steps that depend on the capabilities of the device has a method `agree(world)`. The run calls it before the
@@ -23,7 +23,7 @@ from nmt.dist import is_sharded
 from nmt.errors import UserError
 from nmt.models.base import Model
 
-UNSET_LR: Final = 0.0  # until the schedule sets it, so that a missing schedule changes no weight
+UNSET_LR: Final = 0.0  # learning rate until the schedule sets it; without a schedule, no weight changes
 
 Groups = list[dict[str, Any]]
 
@@ -50,7 +50,7 @@ def matrices_of(layer: nn.Module) -> list[Any]:
 
 
 def parameter_groups(model: Model) -> Groups:
-    """A model's groups of trainable parameters, in the form for torch's optimizers.
+    """A model's groups of trainable parameters, in the form that torch's optimizers expect.
 
     Raises UserError unless each trainable parameter is in exactly one group.
     """

@@ -10,7 +10,7 @@ from nmt import register
 from nmt.options import NoOptions
 from nmt.positions.base import PositionEncoding
 
-INITIAL_POSITIONS: Final = 256  # in the first table of sinusoids
+INITIAL_POSITIONS: Final = 256  # number of positions in the first table of sinusoids
 
 
 def sinusoids(length: int, width: int, form: str) -> Tensor:

@@ -49,7 +49,7 @@ class Schedule:
 
 
 def warmup_factor(update: int, warmup_updates: int) -> float:
-    """The fraction of the peak that a linear warm-up from 0 has reached: 1 from update `warmup_updates` on."""
+    """The fraction of the peak that a linear warm-up from 0 has reached: 1 once `warmup_updates` is reached."""
     return 1.0 if update >= warmup_updates else update / warmup_updates
 
 

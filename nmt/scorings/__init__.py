@@ -1,1 +1,1 @@
-"""Scorings, which `nmt score` can compute from pairs of lines instead of printing the score of each pair."""
+"""Scorings: what `nmt score` can compute from pairs of lines instead of printing the score of each pair."""

@@ -36,7 +36,7 @@ class PairScorer:
         self.num_failed = 0
 
     def windows(self, target: str) -> Iterator[tuple[list[str], list[PairScore | None]]]:
-        """Yield the target lines of each window with their scores. A failed pair has None and is reported in a message."""
+        """Yield the target lines of each window with their scores. A failed pair has the score None, and a message reports it."""
         options, source = self.options, self.options.source
         failures, num_pairs = RateLimitedWarnings(log.error), 0
         place = place_of(source) if target == options.target else place_of(target)
@@ -64,7 +64,7 @@ def value_of(options: Any, pair: PairScore | None) -> float | None:
 
 
 class Scoring(ABC):
-    """Prints something else instead of the scores.
+    """Computes the text to print instead of the scores.
 
     order: if several scorings are active, the one with the lowest order is used
     """
@@ -85,7 +85,7 @@ class Scoring(ABC):
 def pairs(source: str, target: str, size: int, estimate: LineEstimate) -> Iterator[tuple[list[str], list[str]]]:
     """Read two parallel texts, at most `size` lines at a time. One of them may be stdin, "-", which is read as it arrives.
 
-    estimate: estimate of the lines of `source`
+    estimate: estimate of the number of lines in `source`
     Raises InputError if a text is not UTF-8, or if the texts differ in length. A line longer than MAX_RAW_LINE_BYTES is truncated
     or raises InputError.
     """

@@ -1,1 +1,1 @@
-"""Starts: change a newly built model before it is trained."""
+"""Starts, which change a newly built model before it is trained."""

@@ -41,7 +41,7 @@ class TrainedModel:
 class Start:
     """Changes a newly built model. A registered start is built as `cls(options)`, with the options of `nmt train`.
 
-    Its options class may have `fitting_data`, advice in an error on how to prepare data that the start can make fit, and a
+    Its options class may have `fitting_data`, advice in an error on preparing data to which it can adapt the weights, and a
     function `defaults(given, values)`, see `nmt.cli.train.start_defaults`.
     order: starts with a lower order come first
     gives_weights: whether it loads trained weights into the model
@@ -65,7 +65,7 @@ class Start:
         """Change a newly built model, before the criterion and the optimizer are built; also in a resumed run."""
 
     def average(self, model: Model) -> WeightAverage | None:
-        """The average of the weights that is validated and saved instead of them; None without an average."""
+        """The weight average that is validated and saved instead of the weights; None if there is none."""
         return None
 
     def fit(self, run: Any, trained: TrainedModel) -> None:
@@ -76,7 +76,7 @@ class Start:
 
     @classmethod
     def fits_pipeline(cls, new: Pipeline, old: Pipeline) -> bool:
-        """Whether its `fit` makes weights for the text pipeline `old` fit `new`. Starts not in use are asked too."""
+        """Whether its `fit` adapts weights from the text pipeline `old` to `new`. Starts that are not in use are asked too."""
         return False
 
 

@@ -24,14 +24,14 @@ class InitFrom(Start):
     gives_weights: ClassVar[bool] = True
 
     def begin(self, run: Run) -> None:
-        """Start a run with the --init-from weights, after other starts have made them fit.
+        """Start a run with the --init-from weights, after other starts have adapted them.
 
         Raises ArtefactError for a damaged folder, or if the architecture or vocabulary differs.
         """
         chosen = find_model(Path(self.options.init_from))
         folder = Path(
             os.fsdecode(run.world.gather(os.fsencode(chosen))[0])
-        )  # the leader's choice: that run may still be training
+        )  # the leader chooses, because that run may still be training
         artefact = Artefact(folder, "model", "checkpoint")
         _check_architecture(run, artefact)
         pipeline = Pipeline.load(artefact)
@@ -55,7 +55,9 @@ def _check_architecture(run: Run, artefact: Artefact) -> None:
     options = [{key: facts.options[key] for key in facts.options.keys() - free} for facts in models]
     if rows := changed_settings(*kinds) or changed_settings(*options):
         same = "use the same settings, or drop --init-from"
-        raise ArtefactError(f"{quoted(artefact.folder)} is a different model from this run's ({listed(rows)}; {same})")
+        raise ArtefactError(
+            f"the model in {quoted(artefact.folder)} does not match this run's model ({listed(rows)}; {same})"
+        )
 
 
 def _fitting_starts(run: Run, artefact: Artefact, pipeline: Pipeline) -> list[Start]:

@@ -23,9 +23,9 @@ from nmt.text.pipeline import Pipeline
 from nmt.train.options import AverageOptions
 from nmt.train.validation import Validation, validate
 
-MIN_SHARE_APART: Final = 0.95  # of --every-minutes is enough, because checkpoints are not saved to the second
-MIN_SHARE_OF_RUN: Final = 0.5  # share of the newest checkpoint's updates; earlier models are often far worse
-MAX_TRIES: Final = 5  # before each attempt, a running training may delete a chosen checkpoint
+MIN_SHARE_APART: Final = 0.95  # sufficient fraction of --every-minutes, because checkpoints are not saved to the second
+MIN_SHARE_OF_RUN: Final = 0.5  # minimum share of the newest checkpoint's updates; earlier models are often far worse
+MAX_TRIES: Final = 5  # attempts to average; before each, training in progress may delete a chosen checkpoint
 
 
 def average(options: AverageOptions, parts: Any) -> tuple[list[str], dict[str, dict[str, float]]]:

@@ -41,7 +41,7 @@ from nmt.translate.built_in_engine import BuiltInEngine
 from nmt.translate.options import TranslatorOptions
 from nmt.translate.translator import Translator
 
-TRIED_PAIRS: Final = 2  # at set-up; two pairs of different lengths include padding
+TRIED_PAIRS: Final = 2  # pairs tried at set-up; two pairs of different lengths include padding
 
 
 def build_run(setup: RunSetup, parts: Any, report: NoReport | None = None) -> Run:
@@ -173,7 +173,7 @@ def _scores(setup: RunSetup, model: Model, criterion: Criterion, pairs: Batch) -
 def _new_average(
     starts: Sequence[Any], model: Model, optimizer: torch.optim.Optimizer, name: str
 ) -> WeightAverage | None:
-    """The average of the weights to validate and save, if there is one. Raises UserError if there are two.
+    """The weight average to validate and save, if there is one. Raises UserError if there are two.
 
     name: the optimizer's name
     """
@@ -219,7 +219,7 @@ def _new_noises(options: TrainOptions, data: PreparedData) -> list[Noise]:
 
 
 def _settings(setup: RunSetup, parts: Any, criterion: Criterion, schedule: Schedule, loader: Loader) -> dict[str, Any]:
-    """All settings that decide the mathematics of the run, by key, including digests of files."""
+    """All settings on which the run's results depend, by key, including digests of files."""
     values = as_dict(setup.options)
     lasting = [option.name for option in options_of(type(setup.options)) if option.must_stay]
     values["valid_every"] = without_minutes(values["valid_every"])

@@ -29,7 +29,7 @@ from nmt.train.options import TrainOptions
 from nmt.train.progress import Progress
 from nmt.train.run import Run
 
-MAX_LISTED_SETTINGS: Final = 5  # in a message about settings that differ from a checkpoint's
+MAX_LISTED_SETTINGS: Final = 5  # maximum number listed in an error about differing settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,8 @@ def resume(run: Run) -> bool:
         raise UserError(f"{quoted(run.folder)}: {missing} (add --config {quoted(run.folder / 'settings.toml')})")
     if (state.progress.scale is None) != (run.progress.scale is None):
         raise ArtefactError(
-            f"{quoted(checkpoint.folder / TRAINING)}: only runs with --precision fp16 have a loss scale"
+            f"{quoted(checkpoint.folder / TRAINING)}: contains {'no' if state.progress.scale is None else 'a'} loss scale, "
+            f"but this run uses --precision {run.options.precision}"
         )
     put_state(run, checkpoint, state)
     run.report.truncate(state.metrics_offset)
@@ -118,7 +119,7 @@ def put_optimizer_state(run: Run, tensors: Mapping[str, Tensor], state: SavedSta
     Raises ArtefactError if the state belongs to a different optimizer or to different parameters.
     """
     groups = run.optimizer.state_dict()["param_groups"]
-    run.optimizer.load_state_dict({"state": {}, "param_groups": groups})  # as before the first update
+    run.optimizer.load_state_dict({"state": {}, "param_groups": groups})  # reset to the state before the first update
     parameters = [parameter for group in run.optimizer.param_groups for parameter in group["params"]]
     # The numbers of the parameters that have a state. A parameter without a gradient has none.
     saved = {key.partition(".")[0] for key in (*tensors, *state.optimizer)}
@@ -186,7 +187,7 @@ def check_same(run: Run, folder: Path, state: SavedState) -> None:
     if rows := changed_settings(old, new):
         raise UserError(
             f"{quoted(run.folder)}: the settings differ from those of the run ({listed(rows)}); "
-            f"keep them (--config {quoted(run.folder / 'settings.toml')}), or choose a new --output"
+            f"use the run's settings (--config {quoted(run.folder / 'settings.toml')}), or choose a new --output"
         )
 
 

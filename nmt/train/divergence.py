@@ -10,8 +10,8 @@ from nmt.train.progress import LossWatch, Rollback
 from nmt.train.run import REDUCED_UPDATES, Run
 from nmt.train.saving import finish_save
 
-MAX_SKIPPED_UPDATES: Final = 10  # in a row
-MAX_BAD_UPDATES: Final = 20  # in a row, see LossWatch
+MAX_SKIPPED_UPDATES: Final = 10  # skipped updates in a row that count as divergence
+MAX_BAD_UPDATES: Final = 20  # bad updates in a row that count as divergence, see LossWatch
 MAX_ROLLBACKS: Final = 3
 RESTART: Final = "start a new run in another --output with a lower --lr, more --warmup-updates or --clip-norm 1"
 
@@ -34,7 +34,7 @@ def roll_back(run: Run, why: str) -> None:
     """
     diverged = run.progress
     if run.options.on_divergence == "stop":
-        _stop(run, why, f"to continue, add --on-divergence rollback; or {RESTART}, which this run cannot change")
+        _stop(run, why, f"to continue this run, add --on-divergence rollback; to change settings, {RESTART}")
     if len(diverged.rollbacks) >= MAX_ROLLBACKS:
         _stop(run, f"{why}, after {MAX_ROLLBACKS} rollbacks", RESTART)
     finish_save(run)

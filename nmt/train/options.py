@@ -8,7 +8,7 @@ from nmt.dist import MAX_WAIT_MINUTES
 from nmt.options import AUTO, MAX_PROCESSES, MAX_THREADS, REQUIRED, flag_of, names_of
 from nmt.train.periods import parse_periods
 
-MIN_BLEU: Final = 5.0  # below it, differences in BLEU are mostly chance, and the loss ranks checkpoints more reliably
+MIN_BLEU: Final = 5.0  # below this BLEU, differences are mostly chance, so the loss ranks checkpoints more reliably
 
 
 @registry.open_options_class(
@@ -19,7 +19,7 @@ class TrainOptions:
 
     The options of a metric are included if its options class has `in_training`.
 
-    A resumed run must keep the options that decide its mathematics or the meaning of its scores: those declared with
+    A resumed run must keep the options that affect its results or the meaning of its scores: those declared with
     `must_stay`, and all options of its model, criterion, optimizer and schedule.
     """
 
@@ -50,7 +50,7 @@ class TrainOptions:
     )
     max_minutes: float | None = opt(
         None,
-        "stop after this many minutes of this process",
+        "stop when this process has trained for this many minutes",
         group="Length of the run",
         common=True,
         above=0,
@@ -58,7 +58,7 @@ class TrainOptions:
     )
     patience: int | None = opt(
         None,
-        "stop after this many validations with no new best",
+        "stop after this many validations without a new best",
         group="Length of the run",
         common=True,
         aliases=("early-stopping",),
@@ -88,7 +88,7 @@ class TrainOptions:
         below=2**63,
         must_stay=True,
     )
-    device: str = opt("auto", "auto, cpu, cuda or cuda:N", group="Hardware", common=True)
+    device: str = opt("auto", "device to use: auto, cpu, cuda or cuda:N", group="Hardware", common=True)
     devices: int = opt(
         1,
         "number of devices to use, one process each",

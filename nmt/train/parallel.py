@@ -94,7 +94,7 @@ def copied_buffers(module: nn.Module) -> list[Tensor]:
 
 
 def put_buffers(module: nn.Module, copies: Sequence[Tensor]) -> None:
-    """Undo the changes of passes to the buffers. copies: from `copied_buffers`, made before those passes"""
+    """Undo the changes that passes made to the buffers. copies: from `copied_buffers`, made before those passes"""
     for buffer, value in zip(saved_buffers(module), copies, strict=True):
         buffer.copy_(value)
 
@@ -120,7 +120,7 @@ def layers_of(module: nn.Module) -> list[nn.Module]:
 def spread(model: Model, criterion: Criterion, world: World, engine: Literal["ddp", "fsdp"], batch: Batch) -> nn.Module:
     """Wrap the objective for all ranks. FSDP2 replaces the model's parameters, so build the optimizer afterwards.
 
-    batch: data for a first pass, the gradients of which are discarded
+    batch: data for a first pass, whose gradients are discarded
     """
     objective = Objective(model, criterion)
     if world.size == 1:
@@ -161,7 +161,7 @@ def _sharded(objective: Objective, ranks: int) -> nn.Module:
 
 @contextmanager
 def gradients_shared(objective: nn.Module, last: bool) -> Iterator[None]:
-    """Context of a micro-batch: gradients are summed locally, and over the ranks only in an update's last micro-batch."""
+    """Context for a micro-batch: gradients are summed locally, and over the ranks only in an update's last micro-batch."""
     engine: Any = objective
     if in_step(objective):
         engine.set_requires_gradient_sync(last)

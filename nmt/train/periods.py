@@ -95,5 +95,5 @@ class Timer:
         return any((number := done[unit]) is not None and number % count == 0 for unit, count in self._counts.items())
 
     def _pause(self, minutes: float) -> float:
-        """Seconds from a restart until minutes have passed."""
+        """Seconds to wait after a restart: this many minutes, or longer after slow work."""
         return max(60 * minutes, self._rest)

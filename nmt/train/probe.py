@@ -14,13 +14,13 @@ from nmt.train.parallel import copied_buffers, gradients_shared, in_step, put_bu
 from nmt.train.run import Run
 
 MIN_PROBE_TOKENS: Final = 512
-MAX_MEMORY_SHARE: Final = 0.8  # of the free memory
-OUT_OF_MEMORY_BYTES: Final = 1 << 60  # more than any device has
-OPTIMIZER_NUMBERS_PER_WEIGHT: Final = 2  # allocated at the first update
+MAX_MEMORY_SHARE: Final = 0.8  # share of the free memory that may be used
+OUT_OF_MEMORY_BYTES: Final = 1 << 60  # means "out of memory", because no device has this many
+OPTIMIZER_NUMBERS_PER_WEIGHT: Final = 2  # numbers per weight that the optimizer allocates at the first update
 
 
 def choose_kernels(run: Run) -> None:
-    """Choose kernels and the size of micro-batches for this device. What no option sets is measured."""
+    """Choose kernels and the size of micro-batches for this device. Values that no option sets are measured."""
     options, limit = run.options, run.progress.limit
     for speedup in run.speedups:
         speedup.before_updates(run)
@@ -30,11 +30,11 @@ def choose_kernels(run: Run) -> None:
     if limit.asked != asked:
         if limit.asked is not None:
             same = "gradients differ only in their last bits and in dropout"
-            run.report.line(f"--max-tokens is now {asked} and was {limit.asked}; {same}")
+            run.report.line(f"--max-tokens changed from {limit.asked} to {asked}; {same}")
         limit.asked = asked
         limit.max_tokens = limit.max_micro_batch_tokens = _max_tokens(run)
     run.loader.max_tokens = limit.max_tokens
-    # All ranks must then split batches in the same way, but under ddp each may have found a different limit.
+    # Under fsdp, all ranks must split batches alike, but limits found under ddp may differ between ranks.
     if in_step(run.updater.objective):
         run.loader.max_tokens = min(limit.max_tokens, limit.max_micro_batch_tokens)
 
@@ -55,7 +55,7 @@ def _max_tokens(run: Run) -> int:
 
 
 def find_max_tokens(objective: nn.Module, loader: Loader, largest: int, precision: Precision, world: World) -> int:
-    """Find how many tokens, with padding, the largest micro-batch that fits has, up to `largest`, the plan's maximum.
+    """Find the largest micro-batch that fits, in tokens with padding, up to `largest`, the plan's maximum.
 
     Tries batches of the longest pairs. Each is twice as large as the previous one, as long as twice the memory is free. All
     ranks try the same batches, and the smallest device decides. Raises ResourceError if not even one pair fits.

@@ -87,8 +87,8 @@ class Progress:
     skipped: int = 0  # updates without a finite gradient
     skipped_in_a_row: int = 0
     validation_due: bool = False  # whether a validation at this update is due and not done yet
-    validation_counts: bool = True  # for patience and schedule; a validation only because the run ends does not count
-    save_due: bool = True  # whether a save is due; a save forced by a signal counts neither as last nor as best
+    validation_counts: bool = True  # for patience and the schedule; a validation only due to the run's end does not
+    save_due: bool = True  # whether a save is due; --keep-last and --keep-best ignore saves forced by a signal
     score: float | None = None  # validation score at this update, if there was a validation
     epoch: Ordinal = 1  # epoch of the last update
     flops: Annotated[int, msgspec.Meta(ge=0)] = 0  # total of all updates, including skipped ones
@@ -107,7 +107,7 @@ class Progress:
     def see(self, score: float) -> bool:
         """Record the score of a validation and return whether it is the best so far. Higher is better; it must be finite.
 
-        A validation only because the run ends does not count as stalled, so the result does not depend on where a run ends.
+        A validation due only because the run ends does not count as stalled, so the result does not depend on where a run ends.
         """
         self.score = score if math.isfinite(score) else None
         better = self.score is not None and (self.best is None or score > self.best)

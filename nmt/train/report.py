@@ -23,7 +23,7 @@ from nmt.report.run_status import METRICS_FILE, STATUS_FILE, EndReason, RunEnd, 
 from nmt.reporters.base import Reporter
 
 SHOW_SECONDS: Final = 1.0
-STATUS_SECONDS: Final = 5.0  # between two writes of the status, because each waits for the disk
+STATUS_SECONDS: Final = 5.0  # minimum time between two writes of the status, each of which waits for the disk
 
 
 class NoReport:
@@ -52,10 +52,10 @@ class Report:
         self._metrics = os.fdopen(open_to_append(self._path), "ab", buffering=0)
         self._size = self._path.stat().st_size
         self._is_torn = False  # whether a failed write has left bytes after `_size`
-        self._pending: list[bytes] = []  # lines not yet written, so that a full disk loses none while the run lives
+        self._pending: list[bytes] = []  # lines not yet written, kept so that none is lost while the disk is full
         self._status, self._status_file = SavedStatus(), run / STATUS_FILE
         self._status_written = -math.inf
-        self._shown = -math.inf  # when `show` was called last
+        self._shown = -math.inf  # when `show` was last called
         with contextlib.ExitStack() as opened:  # closes all reporters if one fails to start
             opened.callback(self._metrics.close)
             for reporter in reporters:

@@ -22,7 +22,7 @@ from nmt.train.validation import ValidationResult
 
 
 def certain_end(run: Run) -> int | None:
-    """The last update according to --max-updates and --max-epochs, whatever the speed, or None without either."""
+    """The last update according to --max-updates and --max-epochs, regardless of the speed; None if neither is set."""
     options = replace(run.options, max_minutes=None)
     so_far = run.loader.updates_per_epoch(), run.progress.update, run.epochs
     return last_update(options, *so_far, seconds=None, seconds_so_far=0.0)
@@ -44,10 +44,10 @@ def _doubts(run: Run) -> Iterator[str]:
     yield from run.criterion.doubts(run.settings, is_new=run.is_new)
     optimizer, schedule = run.settings["optimizer"], run.settings["schedule"]
     if hasattr(run.optimizer, "averaged") and schedule != "constant":
-        yield f"--optimizer {optimizer} needs no decay, but --schedule {schedule} has one (use --schedule constant)"
+        yield f"--optimizer {optimizer} needs no decay, but --schedule {schedule} decays the rate (use --schedule constant)"
     if (last := certain_end(run)) is not None and rises_at(run.schedule, last):
         yield (
-            f"the warm-up is too long: the learning rate still rises at update {last:,}, the last one (lower "
+            f"the warm-up is too long: the learning rate still rises at the last update, {last:,} (lower "
             "--warmup-updates)"
         )
     if run.validation is None and type(run.schedule).see is not Schedule.see:
@@ -66,7 +66,7 @@ def _doubts(run: Run) -> Iterator[str]:
 
 
 def announce(run: Run) -> None:
-    """Log which model is trained, on which devices and data, and from which update on."""
+    """Log which model is trained, on which devices and data, and after which update it starts."""
     report, progress = run.report, run.progress
     name, ranks = run.facts.model, run.world.size
     parameters = sum(parameter.numel() for parameter in run.model.parameters())
@@ -143,7 +143,7 @@ def _score_text(run: Run, name: str, score: float) -> str:
 
 @contextmanager
 def recorded_end(run: Run) -> Iterator[None]:
-    """Save in the run folder that the run is in progress and, in the end, why it ended."""
+    """Save in the run folder that the run is in progress and, at the end, why it ended."""
     run.report.write_status()
     try:
         yield

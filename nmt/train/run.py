@@ -49,7 +49,7 @@ class Saving(NamedTuple):
 class Run:
     """All objects that a training run works with. `nmt.train.build.build_run` creates it.
 
-    settings: the options that decide the mathematics of the run, by key
+    settings: the options on which the run's results depend, by key
     validation: None without a validation set
     average: an average of the weights, or None if neither a start nor the optimizer averages
     speedups: the active speedups

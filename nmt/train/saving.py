@@ -30,7 +30,7 @@ from nmt.runs import TRAINING
 from nmt.train.checkpointing import SavedState
 from nmt.train.run import Run, Saving
 
-MAX_FAILED_SAVES: Final = 2  # in a row
+MAX_FAILED_SAVES: Final = 2  # failed saves in a row that do not end the run
 
 
 def save(run: Run, last: bool) -> None:
@@ -114,7 +114,7 @@ def _begin(run: Run, progress: dict[str, Any]) -> Saving:
         return saving._replace(thread=thread)
     except ResourceError as error:
         saving.errors.append(error)
-    except RuntimeError:  # no memory for its stack, or too many threads
+    except RuntimeError:  # no memory for the thread's stack, or too many threads
         work()
     return saving
 

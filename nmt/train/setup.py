@@ -40,7 +40,7 @@ class RunSetup:
         self.data, self.validation = open_data(options)
         if (tokenizer := _run_tokenizer(options)) == AUTO:
             tokenizer = installed_tokenizer(self.data.pipeline.target_lang)
-        # A resumed run keeps its tokenizer, even if different ones are installed by then.
+        # A resumed run keeps its tokenizer, even if others have been installed since.
         self.options = replace(options, bleu_tokenize=tokenizer)
         if folder.exists() and not folder.is_dir():
             raise UserError(f"{quoted(folder)}: a file, but a run needs a folder (choose another --output)")
@@ -63,7 +63,7 @@ class RunSetup:
 
 
 def open_data(options: TrainOptions) -> tuple[PreparedData, Validation | None]:
-    """Open the data folder and its validation set, with metrics but no translator yet; None without a validation set.
+    """Open the data folder and its validation set, if it has one, with metrics but no translator yet.
 
     Raises UserError if there are no training pairs, or if a validation set or a metric cannot be used.
     """
@@ -81,7 +81,7 @@ def open_data(options: TrainOptions) -> tuple[PreparedData, Validation | None]:
         return data, None
     if next(dev.batches(1), None) is None:
         raise UserError(
-            f"{quoted(options.data)}: no pair of validation set '{dev.name}' has text on both sides (choose another "
+            f"{quoted(options.data)}: no pair in the validation set '{dev.name}' has text on both sides (choose another "
             "--valid-set)"
         )
     dev.check()  # a damaged set would end the run at its first validation
@@ -122,7 +122,7 @@ def try_criterion(
                 message = (
                     f"the loss part '{quoted(name)}' has the count {counted:g}, but counts() returns {float(count):g}"
                 )
-                raise UserError(f"{message} (make them equal, see `Criterion.counts`)")
+                raise UserError(f"{message} (make them equal; see `Criterion.counts`)")
         if validation is not None:
             model.eval()
             try:

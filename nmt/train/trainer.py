@@ -77,7 +77,7 @@ def _begin(run: Run) -> None:
 
 
 def _has_recorded_end(run: Run) -> bool:
-    """Whether a run is finished and its files say so. Then the same command would add nothing."""
+    """Whether a run is finished and its files say so, in which case the same command would add nothing."""
     status = read_status(run.folder / STATUS_FILE) if run.world.leads else None
     is_recorded = not run.world.leads or (status is not None and status.end is not None and status.end.is_last)
     return run.finished and not run.progress.validation_due and bool(run.world.minimum(int(is_recorded)))
@@ -146,7 +146,7 @@ def _stop(run: Run, given_up: bool) -> NoReturn:
 
 
 def make_update(run: Run, data: UpdateBatches) -> Stats:
-    """Make the next update on this rank's share of the data. Raises UpdateGivenUp after a signal, without any change."""
+    """Make the next update on this rank's share of the data. Raises UpdateGivenUp after a signal, with nothing changed."""
     progress, number = run.progress, run.progress.update + 1
     learning_rate = run.learning_rate(number)
     for group in run.optimizer.param_groups:

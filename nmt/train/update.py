@@ -26,8 +26,8 @@ from nmt.train.parallel import copied_buffers, gradients_shared, in_step, put_bu
 MAX_SCALE: Final = 2.0**24
 SCALE_GROWTH_UPDATES: Final = 2000  # updates without overflow before the scale grows
 MAX_PASS_SECONDS: Final = 19.0  # limit for a micro-batch after a signal; then the process exits
-FINISH_SECONDS: Final = 10.0  # from a signal to the end of the update; the rest of 20 seconds is for the checkpoint
-ASK_SECONDS: Final = 1.0  # between two checks whether another rank received a signal
+FINISH_SECONDS: Final = 10.0  # limit from a signal to the update's end; the rest of 20 seconds is for the checkpoint
+ASK_SECONDS: Final = 1.0  # interval between checks for a signal on another rank
 PartNames = tuple[tuple[str, ...], tuple[str, ...]]  # names of the trained and of the reported parts of a loss
 STOP_KEY: Final = "stop"  # key for a signal in the store that the ranks share
 
@@ -67,8 +67,8 @@ class SignalWatch:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self._seconds_per_token = 0.0  # of the last update, with padding; 0 before the first
-        self._signal_at: float | None = None  # when a signal was received, by any rank
+        self._seconds_per_token = 0.0  # measured in the last update, with padding; 0 before the first
+        self._signal_at: float | None = None  # when any rank received a signal
         self._began = self._asked = time.monotonic()
         self._must_finish = False
 
@@ -106,7 +106,7 @@ class SignalWatch:
         return now + left * rate > self._signal_at + FINISH_SECONDS
 
     def _received(self, now: float) -> bool:
-        """Whether any rank received a signal. This rank tells the others of its own."""
+        """Whether any rank received a signal. Tells the other ranks if this one did."""
         if signals.innermost().pending is not None:
             if self.world.size > 1:
                 self.world.post(STOP_KEY, b"")
@@ -223,9 +223,9 @@ class Updater:
         """Make one update of the weights. Each part of the loss is divided once, by its count over all ranks.
 
         data: this rank's share of the update
-        seed: seed of the random draws
+        seed: seed of the update's random draws
         max_micro_batch_tokens: larger micro-batches are split; if memory runs out, the update restarts with smaller ones
-        scale: the loss scale with fp16, which adapts to the gradient
+        scale: the loss scale for fp16, which adapts to the gradient; None otherwise
         Raises ResourceError if memory runs out and nothing can be split, and UpdateGivenUp after a signal.
         """
         self.watch.begin()
@@ -297,7 +297,7 @@ class Updater:
         """Sum the gradients of micro-batches. Idle micro-batches do not count."""
         sums = _DeviceSums(list(factors), next(self.objective.parameters()).device)
         passes = [*((batch, 1.0) for batch in counted), *((batch, 0.0) for batch in idle)]
-        cells, divisible = [batch.cells for batch, _ in passes], 0  # tokens of the largest so far that can be split
+        cells, divisible = [batch.cells for batch, _ in passes], 0  # tokens of the largest splittable batch so far
         for number, (batch, share) in enumerate(passes):
             is_last = number == len(passes) - 1
             self.watch.check(sum(cells[:number]), sum(cells[number:]), is_last or in_step(self.objective), is_last)

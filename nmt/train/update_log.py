@@ -17,10 +17,8 @@ from nmt.train.reporting import best_checkpoint
 from nmt.train.run import Run
 from nmt.train.saving import save_has_ended
 
-EARLY_UPDATES: Final = (1, 2, 5, 10)  # always logged in each process, to show early on a slow machine that it works
-MIN_SHOWN_UPDATES: Final = (
-    5  # with fewer updates, loss and speed are not steady yet, so the display keeps the last ones
-)
+EARLY_UPDATES: Final = (1, 2, 5, 10)  # updates always logged, to show early on a slow machine that training works
+MIN_SHOWN_UPDATES: Final = 5  # loss and speed are not steady before, so the display keeps the previous values
 
 
 class UpdateLog:
@@ -78,7 +76,7 @@ class UpdateLog:
 
     def see_checkpoint(self) -> None:
         """Look for a new checkpoint. The first one is logged, with the command that uses it."""
-        # A save that was due has waited for the previous one, which may thus be new.
+        # A save that is due has waited for the previous save, whose checkpoint may therefore be new.
         if not (save_has_ended(self.run) or self.run.progress.save_due):
             return
         first, self.best = self.best is None, best_checkpoint(self.run)
@@ -100,7 +98,7 @@ class UpdateLog:
         """The status of the run. stats: statistics of the last update"""
         run, progress = self.run, self.run.progress
         total, seconds_left = self._end()
-        per_update = self.window.seconds / self.window.updates  # of the last updates
+        per_update = self.window.seconds / self.window.updates  # seconds per update, over the last updates
         speeds = per_update, per_update * self.updates_per_epoch
         so_far = progress.update, run.epochs, run.seconds
         return RunStatus(

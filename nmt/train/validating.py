@@ -21,7 +21,7 @@ def validate_run(run: Run) -> None:
             if run.progress.validation_due:
                 _judge(run, result)
             else:
-                report_validation(run, result, "extra validation by the clock; it does not affect the best checkpoint")
+                report_validation(run, result, "extra validation due by time; it does not affect the best checkpoint")
     except Exception as error:
         first = error.error if isinstance(error, FailedOnAllRanks) else error
         if first is not error or run.world.size == 1:
@@ -62,7 +62,7 @@ def _judge(run: Run, result: ValidationResult) -> None:
     is_auto = run.settings["best_by"] == AUTO and progress.judged_by != "bleu"
     if is_auto and bleu is not None and bleu.value > MIN_BLEU:
         progress.judged_by, progress.best = "bleu", None
-        run.report.line(f"BLEU exceeds {MIN_BLEU:g}: from now on BLEU selects the best checkpoint instead of the loss")
+        run.report.line(f"BLEU exceeds {MIN_BLEU:g}: from now on, BLEU instead of the loss selects the best checkpoint")
     sign = run.validation.sign(progress.judged_by)
     better = progress.see(sign * result.value(progress.judged_by))
     run.report.record(

@@ -99,7 +99,7 @@ def validate(
             return ValidationResult(losses.means(), perplexity)
         outputs = _translations(model, dev, translator, world)
         sources, references, metrics = dev.source_lines, dev.target_lines, validation.metrics
-        scored = metrics if world.leads else {}  # only once, because a metric may use a large model
+        scored = metrics if world.leads else {}  # only on the leader, because a metric may use a large model
         scores_of_ranks = _on_all_ranks(world, lambda: _scores(scored, outputs, references, sources))
         scores = {name: Score(*values) for name, values in scores_of_ranks[0].items()}
         step = max(1, len(outputs) // NUM_EXAMPLES)

@@ -9,10 +9,10 @@ from nmt.models.base import Model, models_in
 
 MAX_GPU_TOKENS: Final = 1 << 15
 MAX_CPU_TOKENS: Final = 1 << 12
-MAX_CPU_NUMBERS: Final = 1 << 20  # tokens times width; a larger step no longer fits a CPU's caches
+MAX_CPU_NUMBERS: Final = 1 << 20  # maximum tokens times width on a CPU; larger steps do not fit its caches
 TYPICAL_SOURCE_TOKENS: Final = 24  # length of the sentence for which the search state is measured
 EXTRA_TARGET_TOKENS: Final = 50  # tokens of a hypothesis beyond its source length, the default of --max-len-b
-WORKING_BYTES_PER_UNIT: Final = 64  # of activations of the encoder and of a search step, per token and unit of width
+WORKING_BYTES_PER_UNIT: Final = 64  # bytes of encoder and search-step activations, per token and unit of width
 MIN_PATHS: Final = 4  # reserve memory for at least this many hypotheses per sentence, as the encoder needs memory too
 FREE_MEMORY_SHARE: Final = 0.5
 

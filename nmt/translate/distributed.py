@@ -21,7 +21,7 @@ from nmt.translate.requests import Request
 from nmt.translate.results import Translation
 from nmt.translate.translator import Translator
 
-RANK_POLL_SECONDS: Final = 0.5  # between checks for signals
+RANK_POLL_SECONDS: Final = 0.5  # interval between checks for signals
 STOP: Final = "stop"  # key under which a waiting worker leaves its signal
 
 

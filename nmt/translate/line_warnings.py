@@ -17,11 +17,11 @@ from nmt.translate.results import (
     Translation,
 )
 
-MAX_LOGGED: Final = 10  # messages of one kind
+MAX_LOGGED: Final = 10  # maximum number of logged messages of one kind
 NOT_UTF8: Final = "not UTF-8"
 NOT_TRANSLATED: Final = "not translated"
-LOST_MARKUP: Final = "left untranslated"  # segments of a document with a translation that lacks a tag or placeholder
-COUNTED: Final = {  # kinds for which lines are counted at the end, and the words for them
+LOST_MARKUP: Final = "left untranslated"  # document segments whose translation lacks a tag or placeholder
+COUNTED: Final = {  # kinds whose lines are counted at the end, and how the counts are worded
     NOT_UTF8: NOT_UTF8,
     TRUNCATED: TRUNCATED,
     TRUNCATED_TEXT: "with too many characters",

@@ -8,7 +8,7 @@ from nmt.log import log
 from nmt.options import AUTO, MAX_THREADS, choice, opt
 
 MAX_REPLICAS: Final = 256
-MAX_DEFAULT_REPLICAS: Final = 16  # each keeps the tensors of one batch in memory
+MAX_DEFAULT_REPLICAS: Final = 16  # each replica keeps the tensors of one batch in memory
 ENGINE_HELP: Final = "search engine (nmt list engine)"
 OLD_ENGINE_NAMES: Final = {"own": "torch"}  # deprecated since 0.1.0
 

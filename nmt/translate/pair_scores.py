@@ -1,4 +1,4 @@
-"""Scores of given translations: encodes pairs of lines and computes their log-probabilities by forced decoding."""
+"""Scores given translations: encodes pairs of lines and computes their log-probabilities by forced decoding."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -36,11 +36,11 @@ def score(
 ) -> list[PairScore | Failure]:
     """Score each pair of lines, and return the results in order.
 
-    On either side, a line without tokens counts as a sentence of only EOS.
+    On either side, a line without tokens counts as a sentence that consists only of EOS.
 
-    max_tokens, advance: see `target_log_probs`; failed pairs count too
+    max_tokens, advance: see `target_log_probs`; `advance` also counts failed pairs
     max_length: maximum tokens per line; a pair with a longer line fails, and so does a pair that is too long for `LengthFilter`
-    document: the previous sources, for a model that reads a context; these sources are added to it. None if there are none
+    document: the previous sources, for a model that reads a context; `sources` are added to it. None if there are none
     """
     limits, document = LengthFilter(max_length=max_length), document or DocumentLines(pipeline.context)
     source, target = encode_pairs(pipeline, sources, targets, limits, document)

@@ -60,7 +60,7 @@ class Replicas(Generic[_Item, _Result]):
         self.number, self._threads, self._device = number, threads, device
         self._work, self._prepare = work, cache(prepare)
         self._pool: Executor | None = None
-        self._lock = Lock()  # for the pool and the count, because threads of a server search in parallel
+        self._lock = Lock()  # protects the pool and the count, because a server's threads search in parallel
         self._num_items = 0
 
     def in_order(self, items: Sequence[_Item]) -> Iterator[_Result]:
@@ -92,7 +92,7 @@ class Replicas(Generic[_Item, _Result]):
                 yield wait_for_result(future, heartbeat)
             complete = True
         except BrokenProcessPool:
-            signals.check()  # a signal may also have stopped them
+            signals.check()  # a signal may also have stopped the processes
             raise ResourceError(
                 "a search process died, perhaps killed for lack of memory (use fewer --replicas or a smaller --batch-tokens)"
             ) from None

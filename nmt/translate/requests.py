@@ -74,8 +74,8 @@ class _Fields(msgspec.Struct):
     source_context: list[str] | None = None
 
 
-MAX_LINE_BYTES: Final = 1 << 22  # for lines that contain more than a text
-MAX_NESTED_LEVELS: Final = 100  # of lists and objects, because Python's stack limits what can be written
+MAX_LINE_BYTES: Final = 1 << 22  # limit for lines that contain more than a text
+MAX_NESTED_LEVELS: Final = 100  # levels of nested lists and objects; Python's stack limits what can be written
 # Fields that are read or written here, in addition to those of filters.
 RESERVED: Final = frozenset((*_Fields.__struct_fields__, "translation", "candidates", "error"))
 
@@ -153,7 +153,7 @@ def _is_nested(value: Any, levels: int) -> bool:
 def in_context(requests: Sequence[Request], document: DocumentLines) -> Sequence[Request]:
     """Add contexts to consecutive requests. A request that has a context keeps it; unreadable requests are skipped.
 
-    document: the previous lines, to which these are added
+    document: the previous lines, to which these requests are added
     """
     if not document.size:
         return requests

@@ -22,10 +22,10 @@ class Failure:
 
 
 # Kinds of warnings of a Translation.
-TRUNCATED: Final = "truncated"  # the line has more tokens than are read
-TRUNCATED_TEXT: Final = "truncated text"  # the text has more characters than are split into sentences
-UNKNOWN_TOKENS: Final = "unknown tokens"  # the vocabulary lacks tokens of the line
-UNKNOWN_TAG: Final = "unknown tag"  # the line starts with a tag that the model lacks
+TRUNCATED: Final = "truncated"  # the line has too many tokens and was truncated
+TRUNCATED_TEXT: Final = "truncated text"  # the text has too many characters and was truncated
+UNKNOWN_TOKENS: Final = "unknown tokens"  # some tokens of the line are not in the vocabulary
+UNKNOWN_TAG: Final = "unknown tag"  # the line starts with a tag that the model does not know
 RETRIED: Final = "retried"  # the batch failed and was split in half; set only on the first line of the batch
 REPAIRED: Final = "repaired"  # the line was translated again
 BROKEN: Final = "broken"  # the translation looks broken

@@ -24,7 +24,7 @@ from nmt.translate.windows import Source, growing, windows
 if TYPE_CHECKING:  # needed only with several devices
     from nmt.translate.distributed import SharedTranslator
 
-MAX_CHARACTER_BYTES: Final = 4  # of UTF-8
+MAX_CHARACTER_BYTES: Final = 4  # maximum bytes of a character in UTF-8
 
 
 class TranslationOutput:

@@ -23,7 +23,7 @@ from nmt.translate.options import TranslatorOptions
 from nmt.translate.requests import Request, in_context
 from nmt.translate.results import RETRIED, UNKNOWN_TAG, Candidate, Failure, PairScore, Translation
 
-MIN_BATCH_SHARE: Final = 4  # to use all replicas, batches may shrink to 1 / this of the batch size
+MIN_BATCH_SHARE: Final = 4  # so that all replicas have work, batches may be this many times smaller
 NO_TEXTS: Final[Mapping[str, Sequence[str]]] = MappingProxyType({})
 
 
@@ -141,7 +141,7 @@ class Translator:
         """Called while no line is waiting. Does nothing."""
 
     def _kept(self, request: Request) -> list[Candidate]:
-        """The text itself, without its tags, if it has no words but the vocabulary has some; otherwise an empty list."""
+        """The text itself, without its tags, if it has no words but the vocabulary does; otherwise an empty list."""
         text, tags = request.text, self.pipeline.source.prepare.tags
         if tags:
             text = " ".join(word for word in text.split() if word not in tags)

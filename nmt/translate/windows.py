@@ -23,7 +23,7 @@ WINDOW_SECONDS: Final = 0.2  # maximum age of a window that waits, so that slowl
 MAX_WINDOW_BYTES: Final = 1 << 22
 FIRST_WINDOW_LINES: Final = 16
 WINDOW_GROWTH: Final = 4
-PARTIAL_CHARACTER: Final = re.compile(rb"[\xc0-\xff][\x80-\xbf]{0,2}\Z")  # UTF-8 without its last byte
+PARTIAL_CHARACTER: Final = re.compile(rb"[\xc0-\xff][\x80-\xbf]{0,2}\Z")  # an incomplete UTF-8 character at the end
 
 
 class Pipe:

@@ -179,7 +179,7 @@ def test_each_row_of_an_8_bit_table_is_within_half_a_step():
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"weights": "int4"}, "weights have the format 'int4', but this nmt reads only fp32 and int8"),
+        ({"weights": "int4"}, "weights have the format 'int4', but this version reads only fp32 and int8"),
         ({"weights": "int8"}, "tensors are missing or unexpected"),
     ],
 )

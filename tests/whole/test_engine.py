@@ -144,7 +144,7 @@ def test_a_resumed_run_uses_and_reports_a_changed_max_tokens(data, call, tmp_pat
         assert call(*train_arguments(data, tmp_path, updates, f"--max-tokens={tokens}")).code == 0
     found = json.loads((tmp_path / "checkpoints" / "update-20" / "training.json").read_text())["progress"]["limit"]
     assert (found["asked"], found["max_tokens"], found["max_micro_batch_tokens"]) == ("77 on 1 x cpu", 77, 77)
-    assert "--max-tokens is now 77 on 1 x cpu and was auto on 1 x cpu" in (tmp_path / "train.log").read_text()
+    assert "--max-tokens changed from auto on 1 x cpu to 77 on 1 x cpu" in (tmp_path / "train.log").read_text()
 
 
 def test_a_micro_batch_smaller_than_the_longest_pair_is_reported(data, call, tmp_path):
@@ -325,7 +325,7 @@ def test_a_run_reports_its_duration_and_faster_presets_after_one_minute(data, ca
 
 
 def test_a_run_that_ends_during_its_warmup_says_so(data, call, tmp_path):
-    rises = "the learning rate still rises at update 3"
+    rises = "the learning rate still rises at the last update, 3"
     assert rises in call(*train_arguments(data, tmp_path / "short", 3), "--no-quiet").err
     epochs = call(
         *train_arguments(data, tmp_path / "epochs", 100), "--max-epochs=1", "--warmup-updates=99", "--no-quiet"
