@@ -184,7 +184,7 @@ def specification(loaded: LoadedModel) -> Any:
 
 
 def vocabulary_map(shortlist: Shortlist, pipeline: Pipeline) -> str:
-    """A shortlist in CTranslate2's format: source token, TAB, target tokens. Lines without a source token apply to all."""
+    """A shortlist in CTranslate2's format: source token, TAB, target tokens. Without a source token, a line applies always."""
     rows = [("", shortlist.of(np.array([EOS])))]  # every sentence contains EOS
     rows += [
         (pipeline.source.piece(token), shortlist.tokens[shortlist.starts[token] : shortlist.starts[token + 1]])

@@ -156,7 +156,7 @@ def _marked(translation: Translation) -> Translation:
 def _write_unit(
     unit: Unit, pieces: Sequence[str | PeeledLine], results: Sequence[Translation | None], warnings: LineWarnings
 ) -> str:
-    """Write the translation of a unit, or keep it unchanged. Returns the outcome. results: None for a piece that is copied"""
+    """Write the translation of a unit, or keep the unit as it is. Returns the outcome. results: None for a copied piece"""
     made = [result for result in results if result is not None]
     for result in made:
         for kind, message in result.warnings.items():

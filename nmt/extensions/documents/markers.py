@@ -69,8 +69,8 @@ class TagPair(NamedTuple):
 class Markers:
     """The originals of the markers in one text. Marker i stands for item i - 1.
 
-    An original is a str, an object of the format, or a TagPair of these. An object that is not a TagPair contains the text of
-    its pair.
+    An original is a str, an object of the format, or a TagPair of these. If the original of a pair is not a TagPair, it is an
+    element that contains the pair's text.
     """
 
     def __init__(self) -> None:
@@ -173,7 +173,7 @@ def written_tags(text: str) -> list[str | Tag]:
 
 
 def with_kept(pieces: Sequence[str | Tag]) -> list[str | Tag]:
-    """Turn raised numbers such as <sup>1</sup> into single tags, and elements to keep untranslated into words."""
+    """Turn raised numbers such as <sup>1</sup> into single tags, and elements that must stay untranslated into word tags."""
     partners = _partners([(piece.kind, piece.name) if isinstance(piece, Tag) else ("", "") for piece in pieces])
     joined: list[str | Tag] = []
     place = 0

@@ -234,7 +234,7 @@ def set_inline_text(element: Any, text: str, markers: Markers) -> None:
 
 
 def _append_text(element: Any, text: str) -> None:
-    last = next(element.iterchildren(reversed=True), None)  # because indexing is slow in lxml
+    last = next(element.iterchildren(reversed=True), None)  # indexing is slow in lxml
     if last is None:
         element.text = (element.text or "") + text or None
     else:

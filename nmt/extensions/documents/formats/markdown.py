@@ -39,7 +39,7 @@ from nmt.extensions.texts.tags import ELEMENT_TAG, KEPT_AS_IT_IS
 from nmt.formats.base import Languages
 from nmt.text.languages import UNSPACED_LANGUAGES, base_language
 
-_SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|~$^!&])")  # characters that may have a meaning
+_SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|~$^!&])")  # characters that may be Markdown syntax
 _LINE_START: Final = re.compile(
     r"^(?=[-+=:])|(?<=^\d)(?=[.)])|(?<=^\d\d)(?=[.)])", re.MULTILINE
 )  # an escape here prevents a list or heading
@@ -173,7 +173,7 @@ class _Flow:
         return _LINE_START.sub(r"\\", _SPECIAL.sub(r"\\\1", text))
 
     def _laid_out(self, parts: Sequence[str | Written]) -> list[str]:
-        """Break a text into lines. If the source has several lines, the new ones are as long."""
+        """Break a text into lines. If the source has several lines, the new lines have at most their width."""
         raw = "".join(
             part if isinstance(part, str) else (part.in_translation or str(part)).replace(" ", _NO_SPACE)
             for part in parts

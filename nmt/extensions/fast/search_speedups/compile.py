@@ -42,7 +42,7 @@ def allow_graphs() -> None:
 
 
 def compile_steps(model: Transformer) -> None:
-    """Compile the search steps of the layers. One graph serves all lengths and batch sizes; a batch of one needs another.
+    """Compile the search steps of the layers. One graph serves all lengths and batch sizes except 1, which needs another graph.
 
     Raises UserError if the steps cannot be compiled.
     """

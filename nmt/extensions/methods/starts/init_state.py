@@ -1,4 +1,4 @@
-"""Starts a run with the state of another training, in addition to its weights."""
+"""Starts a run with the training state of another run, in addition to its weights."""
 
 from collections.abc import Mapping
 from typing import ClassVar, Final
@@ -37,7 +37,7 @@ WHAT: Final = {
 
 @register("start", "init-state", InitStateOptions)
 class InitState(Start):
-    """Loads the training state of the --init-from model: the optimizer, also the schedule, or all of it."""
+    """Loads the --init-from model's training state: only the optimizer, optimizer and schedule, or everything."""
 
     order: ClassVar[int] = 1  # loaded after the weights
 
