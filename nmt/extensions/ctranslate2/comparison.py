@@ -27,7 +27,7 @@ from nmt.translate.translator import Translator
 
 MAX_NATS_FLOAT32: Final = 1e-3  # largest allowed difference of a token's log-probability; measured: 1e-5
 MAX_DIFFERENT_SHARE: Final = 0.1  # share of random lines that may differ, as a model may translate them to anything
-TIE_TOLERANCE_NATS: Final = 1e-4  # scores that differ by less are equal in float32
+TIE_TOLERANCE_NATS: Final = 1e-4  # float32 cannot distinguish scores that differ by less
 MAX_SOURCE_TOKENS: Final = 1023  # without EOS; by default CTranslate2 reads 1,024 tokens including EOS
 MAX_INVENTED_TOKENS: Final = 20
 EXTRA_COMPARED_TOKENS: Final = 50  # maximum number of tokens beyond the length of the longest source, as in nmt

@@ -123,7 +123,7 @@ def refusal(options: TranslatorOptions, part: Part, models: int) -> str:
     if find_spec("ctranslate2") is None:
         return "it is not installed"
     if models > 1:
-        return "it searches only a single model"
+        return "it does not support ensembles"
     if options.device not in ("auto", "cpu") or (options.device == "auto" and _has_gpu()):
         return "it is used only on CPUs"
     if options.precision == "bf16":

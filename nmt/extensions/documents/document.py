@@ -35,7 +35,7 @@ from nmt.text.corpus import BOM, clean
 from nmt.translate.line_warnings import LOST_MARKUP, NOT_TRANSLATED, LineWarnings
 from nmt.translate.results import BROKEN, Translation
 
-MAX_DOCUMENT_BYTES: Final = 64 << 20  # memory holds the document as a tree, which is ten times as large
+MAX_DOCUMENT_BYTES: Final = 64 << 20  # the document is held in memory as a tree, which is ten times as large
 UnitState = Literal["open", "already translated", "not to be translated"]
 NO_WORDS: Final = "without words"
 IN_PLACE: Final = "translated"

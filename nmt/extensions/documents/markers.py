@@ -25,8 +25,8 @@ CLOSING: Final = "</g>"
 ATTRIBUTES: Final = r"""(?:\s(?:"[^"<>]*"|'[^'<>]*'|[^<>])*)?"""
 WRITTEN_TAG: Final = re.compile(
     r"(?P<template>\{\{[^{}]*\}\}|\{[\w.$ ]*\|[^{}]*\})"  # this is text, not a tag
-    rf"|<(?P<close>/?)(?P<name>[A-Za-z][\w:.-]*|\d{{1,3}}(?=/?>)){ATTRIBUTES}/?>"  # tags of HTML; <0> comes from react-i18next
-    r"|\{\\(?P<style>[a-zA-Z]*)(?P<value>[^{}\s]*)\}"  # tags of subtitles: {\i1}
+    rf"|<(?P<close>/?)(?P<name>[A-Za-z][\w:.-]*|\d{{1,3}}(?=/?>)){ATTRIBUTES}/?>"  # HTML tags; <0> comes from react-i18next
+    r"|\{\\(?P<style>[a-zA-Z]*)(?P<value>[^{}\s]*)\}"  # subtitle tags: {\i1}
     r"|<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|<![A-Za-z][^<>]*>"
     # A line break written as \n, except within a path.
     r"|(?<!\b[A-Za-z]:)(?<=[.!?:;,>])\\[nrtN]|\\[nrtN](?=[A-Z\W]|\Z)"

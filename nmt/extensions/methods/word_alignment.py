@@ -26,11 +26,11 @@ MAX_CHUNK_CELLS: Final = 1 << 21
 MAX_PAIR_CELLS: Final = (
     1 << 24
 )  # per pair; a pair with 4,096 tokens per side has this many, and takes 3.4 GB to align (203 bytes per cell)
-MAX_LEARNT_PAIRS: Final = 200_000  # evenly spaced; the probabilities of their cells are held in memory
+MAX_LEARNT_PAIRS: Final = 200_000  # evenly spaced pairs; the probabilities of their cells are held in memory
 ROUNDS: Final = 5
 TENSION: Final = 4.0  # lambda in Dyer et al.; their estimates are close to this for most language pairs
 NULL_SHARE: Final = 0.08  # p_0 in Dyer et al.: share of tokens that translate nothing
-MIN_PROBABILITY: Final = 1e-9  # for cells that do not occur in the pairs used for learning
+MIN_PROBABILITY: Final = 1e-9  # probability of cells that do not occur in the pairs used for learning
 MIN_AGREEMENT: Final = 0.25  # minimum product of both posteriors for a link
 
 

@@ -33,7 +33,7 @@ WORD_XML: Final = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main
 STRICT, USUAL = (
     b"http://purl.oclc.org/ooxml/wordprocessingml/main",
     WORD_XML[1:-1].encode(),
-)  # Strict Open XML uses different names
+)  # Strict Open XML has a namespace of its own
 TEXT_PART: Final = re.compile(r"word/(document|header\d*|footer\d*|footnotes|endnotes|comments)\.xml")
 MAIN_PART: Final = "word/document.xml"
 MAIN_RELATION: Final = "officeDocument"

@@ -57,7 +57,7 @@ _FRONT_TEXT: Final = re.compile(
     re.MULTILINE,
 )
 _TOML: Final = re.compile(r"\+\+\+[ \t]*\n(?:.*\n)*?\+\+\+[ \t]*(?:\n|\Z)")
-_TOML_LITERAL: Final = 4  # a TOML value in single quotation marks cannot contain another
+_TOML_LITERAL: Final = 4  # in TOML, a value in single quotation marks cannot contain one
 _MDX_CODE: Final = re.compile(
     r"import\s(?:[^;]*?\sfrom\s+)?[\"'][^\"']+[\"']|export\s+(?:const|default|function|let|\{)\s"
 )
@@ -88,7 +88,7 @@ class MarkdownDocument(UnitDocument):
 
 
 class _Parser:
-    """markdown-it, and the references that it found in a document, which links and notes need."""
+    """The markdown-it parser, and the references that it found in a document, which links and notes need."""
 
     def __init__(self) -> None:
         self.found: dict[str, Any] = {}
@@ -286,7 +286,7 @@ class _Reader:
             children = self._parser.inline(raw) if is_cell else token.children or []
             pieces = list(inline_pieces(raw, children, self._parser.has_reference))
         except PlaceNotFound:
-            if context != "admonition_title_open":  # a title that the parser added
+            if context != "admonition_title_open":  # titles that the parser added have no position
                 yield _kept(row, token.content, "its position in the file was not found")
             return
         block = Block(pieces, partial(plain_markdown, joint=self._joint))

@@ -19,7 +19,7 @@ from nmt.text.corpus import BOM
 
 MESSAGE: Final = re.compile(rb"^\s*(?:#~\s*)?msgid\b", re.MULTILINE)
 PLURAL_FORMS: Final = re.compile(r"\s*nplurals\s*=\s*(\d+)\s*;\s*plural\s*=\s*([^;]+)")
-GERMANIC_PLURAL: Final = (2, "(n != 1)")  # for languages that the library does not know
+GERMANIC_PLURAL: Final = (2, "(n != 1)")  # default for languages that the library does not know
 NEW_HEADER: Final = {
     "MIME-Version": "1.0",
     "Content-Type": "text/plain; charset=UTF-8",

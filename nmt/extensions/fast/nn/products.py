@@ -176,7 +176,7 @@ class _OnednnProduct(torch.autograd.Function):
         ctx.save_for_backward(states, weight)
         product = _onednn(
             states.reshape(-1, states.shape[-1]), weight, bias
-        )  # for (T, B, D) this would be a view, which must not be modified
+        )  # a plain reshape to (T, B, E) would be a view, which must not be modified
         return torch.ops.aten._unsafe_view(product, [*states.shape[:-1], len(weight)])  # type: ignore[no-any-return]
 
     @staticmethod

@@ -17,8 +17,8 @@ from nmt.extensions.fast.nn.instructions import has_vnni
 from nmt.nn.linear import Linear, Projection, remove_weight_norm
 
 MIN_INT8_WEIGHTS: Final = 2**18  # layers with fewer weights are faster in float32 (docs/measurements.md)
-MAX_INT8: Final = 127  # for weights, and for inputs if the processor sums pairs of products in 32 bits
-MAX_INPUT_16_BIT_SUMS: Final = 63  # for inputs if it sums such pairs in 16 bits, which larger values would overflow
+MAX_INT8: Final = 127  # maximum of weights, and of inputs if the processor sums pairs of products in 32 bits
+MAX_INPUT_16_BIT_SUMS: Final = 63  # maximum of inputs if it sums such pairs in 16 bits, to avoid overflow
 TINY: Final = torch.finfo(torch.float32).tiny
 
 Rounding = Callable[[Tensor], tuple[Tensor, Tensor]]

@@ -27,7 +27,7 @@ from nmt.models.transformer import Transformer, TransformerSearch
 from nmt.nn.linear import Projection
 from nmt.search_speedups.base import SearchSpeedup
 
-STEPS_BEFORE_CAPTURE: Final = 8  # per shape, because a capture is expected to take as long as several steps
+STEPS_BEFORE_CAPTURE: Final = 8  # for each shape, because a capture is expected to take as long as several steps
 MAX_GRAPHS: Final = 128
 STATE_COPIES: Final = (
     5  # memory of a search relative to its state: the state itself, and buffers of up to 4 times its size

@@ -91,7 +91,7 @@ class InitState(Start):
             put_schedule_state(run, state, self.trained.artefact.folder / TRAINING)
         if self.options.init_state == "all":
             progress.position, progress.epoch = saved.position, saved.epoch
-            progress.limit = saved.limit  # measured limits affect the last bits
+            progress.limit = saved.limit  # measured limits affect the last bits of results
         else:
             progress.position = run.loader.plan.first_position(progress.update)
         if run.end is not None:
@@ -104,7 +104,7 @@ class InitState(Start):
         folder, takes_all = quoted(artefact.folder), self.options.init_state == "all"
         if TRAINING not in artefact.manifest["files"]:
             raise UserError(
-                f"{self.flag}: {folder} is a model folder, without training state (use a run or checkpoint, or drop --init-state)"
+                f"{self.flag}: {folder} has no training state (use a run or checkpoint, or drop --init-state)"
             )
         state = SavedState.read(artefact)
         position = [*OF_POSITION, *registry.option_names("plan")] if takes_all else []
