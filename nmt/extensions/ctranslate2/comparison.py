@@ -70,7 +70,7 @@ class EngineComparison:
 
 
 def invented_lines(pipeline: Pipeline, count: int) -> list[TokenIds]:
-    """Return lines of 1 to MAX_INVENTED_TOKENS random source ids without control symbols. They are always the same."""
+    """Return lines of 1 to MAX_INVENTED_TOKENS random source ids without control symbols; the lines are always the same."""
     generator = np.random.default_rng(1)
     lengths = generator.integers(1, MAX_INVENTED_TOKENS, endpoint=True, size=count)
     return [generator.integers(len(SYMBOLS), pipeline.source.size, size=length) for length in lengths]

@@ -212,7 +212,7 @@ def _set_layer(spec: Any, layer: TransformerLayer, gated: bool) -> None:
 
 
 def _set_attention(spec: Any, residual: Residual, linears: Iterable[nn.Linear], keys: int) -> None:
-    """Set the weights of an attention and its norm. keys: width of a head, which may differ from d_model / heads"""
+    """Set the weights of an attention layer and its norm. keys: width of a head, which may differ from d_model / heads"""
     _set_norm(spec.layer_norm, residual.norm)
     spec.queries_scale = 1 / math.sqrt(keys)
     for linear_spec, linear in zip(spec.linear, linears, strict=True):

@@ -105,7 +105,7 @@ class CleanOptions(TrainingFiles):
 
 @dataclass
 class CleanReport:
-    """The result of a cleaning.
+    """The result of cleaning a corpus.
 
     read, kept: numbers of pairs
     removed: number of pairs by rule; each pair counts for the first rule that it breaks

@@ -3,7 +3,7 @@
 To add a document format, write a UnitDocument. It reads the bytes of a file and provides
 
 - `units(languages)`: all texts of the document in order, each as a Unit. `Markers` creates its `text`:
-  `markers.mark([...])` takes strings and `Tag`s (pairs, single tags, words such as fields, breaks), and
+  `markers.mark([...])` takes strings and `Tag`s (pairs, single tags, breaks, and words such as fields), and
   `markers.mark_tags(text)` finds tags that are written in the text, such as `<b>` and `{\\i1}`. The text between two
   breaks is translated separately. Breaks are LF, tab, and tags of kind `break`. A unit that is already translated, or
   must not be translated, says so by its `state`; it is counted and kept.

@@ -122,7 +122,7 @@ class _Parser:
         return normalizeReference(label) in self.found.get("references", {})
 
     def _environment(self, text: str) -> dict[str, Any]:
-        """The references that the document defines, with only the notes that the text names."""
+        """The references that the document defines, but only those notes that the text names."""
         refs = self.found.get("footnotes", {}).get("refs", {})
         notes = {"refs": {f":{name}": -1 for name in _NOTE_NAME.findall(text) if f":{name}" in refs}}
         return {"references": self.found.get("references", {}), "footnotes": notes}

@@ -100,7 +100,7 @@ class SrtDocument(UnitDocument):
 
 
 def wrap(text: str) -> list[str]:
-    """Wrap a sentence into as few lines as possible. They have similar lengths, up to MAX_LINE_CHARACTERS without tags."""
+    """Wrap a sentence into as few lines as possible. The lines have similar lengths, at most MAX_LINE_CHARACTERS without tags."""
     words = [piece for word in _WORD.finditer(text) for piece in _split_word(word[0])]
     lines = _fill(words, MAX_LINE_CHARACTERS)
     width = MAX_LINE_CHARACTERS
