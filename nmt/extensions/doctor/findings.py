@@ -63,7 +63,7 @@ CHECKS: Final[dict[str, Check]] = {
         pairs.blank_on_one_side, True,
     ),
     "mojibake": Check(
-        "wrongly decoded characters", 0.001, 0.05, "the text was decoded as Latin-1, or bytes were lost; fix the original",
+        "wrongly decoded characters", 0.001, 0.05, "the text was decoded as Latin-1, or bytes were lost; convert it again",
         pairs.mojibake, True,
     ),
     "control-characters": Check(
@@ -91,11 +91,11 @@ CHECKS: Final[dict[str, Check]] = {
     ),
     # Scripts are recognised with certainty. Quotations and names in other scripts rarely make up half of a line.
     "wrong-script": Check(
-        "line in another script", 0.001, 0.3, "drop them, or check that this is the right file", pairs.wrong_script, True
+        "line in another script", 0.001, 0.3, "drop these lines or check that this is the right file", pairs.wrong_script, True
     ),
     # Of the kinds of noise that Khayrallah and Koehn (2018) added, copies did the most harm, even at a share of 5 %.
     "copy": Check(
-        "target is a copy of the source", 0.01, 0.05, "drop them, because the model would learn to copy", pairs.copy, True
+        "target is a copy of the source", 0.01, 0.05, "drop these pairs, because the model would learn to copy", pairs.copy, True
     ),
     # The guess is wrong for about 1 line in 1,000 (docs/measurements.md), so a share of up to ten times that is only a note.
     "swapped": Check(
@@ -103,12 +103,12 @@ CHECKS: Final[dict[str, Check]] = {
         pairs.swapped, True,
     ),
     "wrong-language": Check(
-        "line in another language", 0.01, 0.3, "drop them, or check that this is the right file", pairs.wrong_language, True
+        "line in another language", 0.01, 0.3, "drop these lines or check that this is the right file", pairs.wrong_language, True
     ),
     # Such a line has more than 256 tokens in any vocabulary, so nmt prepare drops it. One line in a hundred suggests that the
     # text is not split into sentences.
     "long-line": Check(
-        "very long line", 0.01, NEVER, "split them into sentences, or let nmt prepare --max-length drop them",
+        "very long line", 0.01, NEVER, "split the lines into sentences, or let nmt prepare --max-length drop them",
         pairs.long_line, True,
     ),
     "unlike-lengths": Check(
