@@ -168,7 +168,7 @@ def test_a_missing_member_is_an_error_with_the_nearest_name(tmp_path):
 @pytest.mark.parametrize("name", ["gzip.tgz", "plain.tar", "a.zip"])
 def test_an_archive_without_a_member_name_is_not_a_text(tmp_path, name):
     (tmp_path / name).write_bytes(ARCHIVES[name])
-    with pytest.raises(UserError, match=rf"is an archive \(name the text in it: .*{name}/training/other.de"):
+    with pytest.raises(UserError, match=rf"is an archive \(name a file inside it, as in .*{name}/training/other.de"):
         count_lines(tmp_path / name)
 
 

@@ -194,7 +194,7 @@ def test_stages_can_be_split_over_arguments_in_any_way():
         ("until=5u news=1", "until=5u, must|until=5u must"),
         ("news=1 until=5m web=1", "updates or epochs"),
         ("news=1 until=5u web=1 until=5u news=1", "later than the end"),
-        ("news=1 until=x web=1", r"until=x: must be a number of updates or epochs.*until=500u"),
+        ("news=1 until=x web=1", r"until=x: a stage must end after a given number of updates.*until=500u"),
     ],
 )
 def test_malformed_stages_are_refused(words, message):

@@ -19,8 +19,8 @@ from nmt.errors import ArtefactError, UserError, quoted
 from nmt.storages.streams import READ_BYTES, ChunkReader, Stream, decompressed
 
 ZIP_MAGIC: Final = (b"PK\x03\x04", b"PK\x05\x06")  # the second one marks an empty archive
-MAX_MEMBERS: Final = 1_000_000  # corpora have dozens; reading a million headers takes a minute
-MAX_TAR_HEADER_BYTES: Final = 1 << 20  # an extended header is read into memory; names are shorter than 4 kB
+MAX_MEMBERS: Final = 1_000_000  # corpora contain dozens of members; reading a million headers takes a minute
+MAX_TAR_HEADER_BYTES: Final = 1 << 20  # extended headers are read into memory; file names are shorter than 4 kB
 LINK_TYPES: Final = (tarfile.LNKTYPE, tarfile.SYMTYPE)
 FILE_TYPES: Final = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
 TYPES_WITHOUT_DATA: Final = (*LINK_TYPES, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE)
@@ -31,7 +31,7 @@ IS_FOLDER: Final = "is a folder"
 class Member:
     """A member of an archive.
 
-    refused: the reason why it cannot be read; empty if it can
+    refused: why the member cannot be read; empty if it can be
     chunks: its bytes; read them before requesting the next member
     """
 
@@ -176,7 +176,7 @@ def _zip_members(stream: Stream) -> Iterator[Member]:
     if len(archive.infolist()) > MAX_MEMBERS:
         raise ArtefactError(f"{quoted(stream.place)}: the archive has more than {MAX_MEMBERS:,} members")
     for info in archive.infolist():
-        mode = stat.S_IFMT(info.external_attr >> 16)  # 0 if the zip stores no modes
+        mode = stat.S_IFMT(info.external_attr >> 16)  # 0 if the zip file stores no modes
         kind = "" if mode in (0, stat.S_IFREG) else "is a link" if mode == stat.S_IFLNK else "is not a regular file"
         refused = _refused(info.filename, IS_FOLDER if info.filename.endswith("/") else kind)
         yield Member(info.filename, refused, _zip_chunks(archive, info, stream))

@@ -34,7 +34,7 @@ def check_whole(path: Path, name: str = "") -> None:
 
 
 def _read_whole(content: Stream, levels: int) -> None:
-    is_stream_of_zip = not content.seekable() and is_zip(content)  # the table of members is at the end
+    is_stream_of_zip = not content.seekable() and is_zip(content)  # a zip file's table of members is at its end
     if levels and not is_stream_of_zip and is_archive(content):
         for member in members_of(content):
             if member.refused != IS_FOLDER:

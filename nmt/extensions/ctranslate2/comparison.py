@@ -26,19 +26,19 @@ from nmt.translate.options import TranslatorOptions
 from nmt.translate.translator import Translator
 
 MAX_NATS_FLOAT32: Final = 1e-3  # largest allowed difference of a token's log-probability; measured: 1e-5
-MAX_DIFFERENT_SHARE: Final = 0.1  # of random lines, because a model may translate them to anything
-TIE_TOLERANCE_NATS: Final = 1e-4  # scores that differ by less are equal in float32
+MAX_DIFFERENT_SHARE: Final = 0.1  # share of random lines that may differ, as a model may translate them to anything
+TIE_TOLERANCE_NATS: Final = 1e-4  # float32 cannot distinguish scores that differ by less
 MAX_SOURCE_TOKENS: Final = 1023  # without EOS; by default CTranslate2 reads 1,024 tokens including EOS
 MAX_INVENTED_TOKENS: Final = 20
-EXTRA_COMPARED_TOKENS: Final = 50  # maximum excess over the longest source, as in nmt's searches
+EXTRA_COMPARED_TOKENS: Final = 50  # maximum number of tokens beyond the length of the longest source, as in nmt
 TIED_BATCH_TOKENS: Final = 2000
 COMPARED_BATCH_SENTENCES: Final = 32  # larger batches are not faster on a CPU
 TUNED_BEAM_SIZE: Final = 4
 DEFAULT_PENALTY: Final = (
-    0.5  # at n = 25 tokens, n ** 0.5 grows as fast as GNMT's ((5 + n) / 6) ** 0.6, by 0.6 * n / (5 + n)
+    0.5  # at n = 25 tokens, n ** 0.5 grows as fast as GNMT's ((5 + n) / 6) ** 0.6: 0.6 * n / (5 + n) is 0.5
 )
 PENALTIES: Final = tuple(tenths / 10 for tenths in range(0, 17, 2))
-MAX_TARGET_TOKENS: Final = 256  # per translation; the default of CTranslate2
+MAX_TARGET_TOKENS: Final = 256  # maximum per translation; CTranslate2's default
 TUNING_BATCH_TOKENS: Final = 2000
 
 TokenIds = NDArray[Any]
@@ -70,7 +70,7 @@ class EngineComparison:
 
 
 def invented_lines(pipeline: Pipeline, count: int) -> list[TokenIds]:
-    """Return lines of 1 to MAX_INVENTED_TOKENS random source ids without control symbols. They are always the same."""
+    """Return lines of 1 to MAX_INVENTED_TOKENS random source ids without control symbols; the lines are always the same."""
     generator = np.random.default_rng(1)
     lengths = generator.integers(1, MAX_INVENTED_TOKENS, endpoint=True, size=count)
     return [generator.integers(len(SYMBOLS), pipeline.source.size, size=length) for length in lengths]

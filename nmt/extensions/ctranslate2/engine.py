@@ -31,9 +31,9 @@ from nmt.translate.engine import BatchOutcome, EncodedLine, SearchEngine
 from nmt.translate.options import MAX_DEFAULT_REPLICAS, TranslatorOptions
 from nmt.translate.results import NOT_FINITE, Candidate, Failure, PairScore, retry_split
 
-SHORTLIST: Final = "shortlist"  # a wrapper that CTranslate2 supports too, as a vocabulary map
+SHORTLIST: Final = "shortlist"  # wrapper that CTranslate2 also supports, as a vocabulary map
 MAP_FILE: Final = "vmap.txt"  # file of an exported folder: target tokens by source token
-POSITIONS: Final = 2048  # an exported model has at least this many on both sides; CTranslate2 stops at the last one
+POSITIONS: Final = 2048  # minimum number on each side of an exported model; CTranslate2 stops at the last position
 # Source tokens per batch, including padding. Each value was the fastest of those tried (docs/measurements.md). With a vocabulary
 # map, fewer source tokens leave fewer target tokens to choose from.
 BATCH_TOKENS: Final = 1024
@@ -42,12 +42,12 @@ MAP_BATCH_TOKENS: Final = 256
 MAX_PENALTY_EXPONENT: Final = (
     0.6  # with a larger exponent, hypotheses that ended later occasionally won (docs/measurements.md)
 )
-PATIENCE: Final = 2.0  # relative to a full beam; 5 of 1,000 translations of Multi30k differed with 1, none with 1.5
+PATIENCE: Final = 2.0  # factor on the beam size; 5 of 1,000 translations of Multi30k differed with 1, none with 1.5
 TYPICAL_LENGTH: Final = 25  # tokens
-MAX_EMPTY_NATS: Final = -1e-3  # of an empty translation; above this, the probability of all others is inexact
+MAX_EMPTY_NATS: Final = -1e-3  # log-probability of an empty translation; above this, that of all others is inexact
 MIN_PAUSE: Final = 0.001  # seconds between checks whether a batch is ready
 MAX_PAUSE: Final = 0.05
-BATCHES_AHEAD: Final = 4  # batches per worker that are submitted before the first has finished
+BATCHES_AHEAD: Final = 4  # batches per worker that are submitted before the first one has finished
 
 
 _GIVEN_UP: Final[list[tuple[Any, list[Any]]]] = []
@@ -123,7 +123,7 @@ def refusal(options: TranslatorOptions, part: Part, models: int) -> str:
     if find_spec("ctranslate2") is None:
         return "it is not installed"
     if models > 1:
-        return "it searches only a single model"
+        return "it does not support ensembles"
     if options.device not in ("auto", "cpu") or (options.device == "auto" and _has_gpu()):
         return "it is used only on CPUs"
     if options.precision == "bf16":
@@ -364,8 +364,8 @@ def search_settings(options: SearchOptions) -> dict[str, Any]:
     if not settings["length_penalty"] and options.stop == "full":
         settings["length_penalty"] = 1e-9  # with 0, the search would stop when the best hypothesis of a step has ended
     if settings["length_penalty"]:
-        settings["num_hypotheses"] = options.beam_size  # all hypotheses that have ended when the search stops
-        if options.stop == "best":  # nmt stops when no better one is possible, which may be after the beam is full
+        settings["num_hypotheses"] = options.beam_size  # return all that have ended when the search stops
+        if options.stop == "best":  # nmt stops when no better hypothesis is possible, perhaps after the beam is full
             settings["patience"] = PATIENCE
     return settings
 

@@ -121,7 +121,7 @@ def specification(loaded: LoadedModel) -> Any:
     model, pipeline, name = loaded.model, loaded.pipeline, quoted(loaded.folder)
     if type(model) is not Transformer:
         raise UserError(f"{name}: CTranslate2 runs only the model 'transformer', not '{quoted(loaded.facts.model)}'")
-    o: Any = model.options  # the options of the core and of the variants
+    o: Any = model.options  # includes the options of variants
     shape = model.decoder_layers[0].cross_attention.shape
     reasons = {
         "the model already has 8-bit weights (export the model that it was made from)": loaded.facts.weights == "int8",
@@ -184,7 +184,7 @@ def specification(loaded: LoadedModel) -> Any:
 
 
 def vocabulary_map(shortlist: Shortlist, pipeline: Pipeline) -> str:
-    """A shortlist in CTranslate2's format: source token, TAB, target tokens. Lines without a source token apply to all."""
+    """A shortlist in CTranslate2's format: source token, TAB, target tokens. A line without a source token always applies."""
     rows = [("", shortlist.of(np.array([EOS])))]  # every sentence contains EOS
     rows += [
         (pipeline.source.piece(token), shortlist.tokens[shortlist.starts[token] : shortlist.starts[token + 1]])
@@ -212,7 +212,7 @@ def _set_layer(spec: Any, layer: TransformerLayer, gated: bool) -> None:
 
 
 def _set_attention(spec: Any, residual: Residual, linears: Iterable[nn.Linear], keys: int) -> None:
-    """Set the weights of an attention and its norm. keys: width of a head, which may differ from d_model / heads"""
+    """Set the weights of an attention layer and its norm. keys: width of a head, which may differ from d_model / heads"""
     _set_norm(spec.layer_norm, residual.norm)
     spec.queries_scale = 1 / math.sqrt(keys)
     for linear_spec, linear in zip(spec.linear, linears, strict=True):

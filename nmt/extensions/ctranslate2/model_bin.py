@@ -28,10 +28,10 @@ FIRST_VERSION_WITH_TYPES: Final = 4
 FIRST_VERSION_WITH_ALIASES: Final = 3
 NUMBER_TYPES: Final = {0: "<f4", 1: "i1", 2: "<i2", 3: "<i4", 4: "<f2", 5: "bfloat16"}
 SIZED_TYPES: Final = {1: "i1", 2: "<i2", 4: "<f4"}
-HEADS_BY_NAME: Final = {"TransformerBase": 8, "TransformerBig": 16}  # for versions that do not store them
+HEADS_BY_NAME: Final = {"TransformerBase": 8, "TransformerBig": 16}  # heads, for versions that do not store them
 CTRANSLATE2_ACTIVATIONS: Final = {0: "relu", 2: "swish", 3: "gelu"}
-CTRANSLATE2_EPSILON: Final = 1e-5  # of layer normalization, if config.json has none
-COMPUTED_POSITIONS: Final = 1024  # size of the table for models that contain none
+CTRANSLATE2_EPSILON: Final = 1e-5  # default for layer normalization, if config.json has no epsilon
+COMPUTED_POSITIONS: Final = 1024  # size of the position table for models that do not contain one
 CTRANSLATE2_LINEARS: Final = {  # linear layer, index of the slice, number of slices
     "self.queries": ("self_attention/linear_0", 0, 3),
     "self.keys": ("self_attention/linear_0", 1, 3),
@@ -82,7 +82,7 @@ class CTranslate2Config(msgspec.Struct):
 def read_ctranslate2(folder: Path, files: TextFiles) -> ImportedModel:
     """Read a folder that contains a model.bin.
 
-    files: by default, the vocabularies of the folder, and segmenters with a usual name there, as in Argos packages
+    files: vocabularies and segmenters; by default, those with a usual name in the folder, as in Argos packages
     Raises ArtefactError for damaged files, UserError if nmt does not support the model.
     """
     file = folder / CTRANSLATE2_MODEL
@@ -150,7 +150,7 @@ def _config(path: Path) -> CTranslate2Config:
 def _with_flags(config: CTranslate2Config, arrays: Mapping[str, Array], file: Path) -> CTranslate2Config:
     """Update the settings from the arrays, which contain all settings in early versions.
 
-    A decoder that starts from zeros comes from Marian. Its sources always end with EOS, even if the tokenizer adds it.
+    A model whose decoder starts from zeros comes from Marian. Its sources always end with EOS, even if the tokenizer adds it.
     """
 
     def flag(name: str, default: bool) -> bool:
@@ -314,7 +314,7 @@ def _count(arrays: Mapping[str, Array], side: str) -> int:
 
 
 def _positions(arrays: Mapping[str, Array], side: str, width: int) -> Array:
-    """The table of positions. A model without one uses the t2t-sinusoidal positions from number 1 on."""
+    """The table of positions. A model without a table uses the t2t-sinusoidal positions, starting at 1."""
     computed: Array = sinusoids(COMPUTED_POSITIONS + 1, width, "t2t-sinusoidal").numpy()[1:]
     return arrays.get(f"{side}/position_encodings/encodings", computed)
 

@@ -35,7 +35,7 @@ RULES: Final = tuple(name for name, check in CHECKS.items() if check.clean is no
 DEFAULT_RULES: Final = tuple(name for name in RULES if CHECKS[name].clean)
 REPEATED: Final = "duplicate-pairs"  # the only rule that compares pairs
 ALL_RULES: Final = "all"
-NO_RULE: Final = 255  # used instead of the index of a rule
+NO_RULE: Final = 255  # index for pairs that break no rule
 
 
 @options_class
@@ -105,7 +105,7 @@ class CleanOptions(TrainingFiles):
 
 @dataclass
 class CleanReport:
-    """The result of a cleaning.
+    """The result of cleaning a corpus.
 
     read, kept: numbers of pairs
     removed: number of pairs by rule; each pair counts for the first rule that it breaks

@@ -216,7 +216,7 @@ def _examine(pair_set: PairSet, task: ExaminePairs, overlap: TrainingOverlap, wo
 
 
 def _sides_in_pieces(pipeline: Pipeline | None) -> list[str]:
-    """The sides for which tokens per word is meaningful. It is not for character tokens and languages without spaces."""
+    """The sides for which tokens per word is meaningful; it is not with character tokens, or for languages without spaces."""
     sides = [] if pipeline is None else [(SIDES[0], pipeline.source), (SIDES[1], pipeline.target)]
     spaced = [(name, side) for name, side in sides if base_language(side.settings.language) not in UNSPACED_LANGUAGES]
     return [name for name, side in spaced if side.settings.subword != "char"]

@@ -27,7 +27,7 @@ SHARES_OF_JUDGED: Final = (
     "swapped",
     "wrong-language",
     "numbers-differ",
-)  # the shares of these checks count only lines with evidence
+)  # the shares of these checks count only lines that could be judged
 
 
 def _no_keys() -> Any:

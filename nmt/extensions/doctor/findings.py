@@ -38,15 +38,15 @@ class Check:
     clean: bool | None = None
 
 
-# The comment above each check gives the reason for its thresholds. Unless noted, shares are of the lines or pairs of a set.
+# The comment above each check gives the reason for its thresholds. Unless noted, a share refers to all lines or pairs of a set.
 CHECKS: Final[dict[str, Check]] = {
     # A single extra line on one side shifts all lines after it, so nmt prepare refuses such files.
     "line-counts": Check(
         "files of different length", ALWAYS, ALWAYS, "find where the files diverge; the lines after that are not translations"
     ),
     "no-lines": Check("no lines", ALWAYS, ALWAYS, "name a file that is not empty"),
-    # The lengths of a sentence and its translation correlate (Gale and Church, 1993): by 0.88 to 0.97 in Multi30k, Tatoeba,
-    # newstest and Europarl, and by about 0 if the lines of one side are shifted or shuffled.
+    # The correlation between the lengths of a sentence and its translation (Gale and Church, 1993) is 0.88 to 0.97 in Multi30k,
+    # Tatoeba, newstest and Europarl, and about 0 if the lines of one side are shifted or shuffled.
     "lengths-unrelated": Check(
         "lengths of both sides unrelated", ALWAYS, ALWAYS, "the lines are probably shifted; look at pairs throughout the files"
     ),
@@ -57,13 +57,13 @@ CHECKS: Final[dict[str, Check]] = {
     "blank-both-sides": Check(
         "blank on both sides", 0.01, NEVER, "harmless, because nmt prepare drops them", pairs.blank_on_both_sides, True
     ),
-    # Every corpus has a few, which nmt prepare drops. One in a thousand comes from a step that lost text on one side.
+    # Every corpus has a few such pairs, which nmt prepare drops. One in a thousand means that a step lost text on one side.
     "blank-one-side": Check(
         "blank on one side", 0.001, 0.1, "nmt prepare drops them; if there are many, probably only one side was cleaned",
         pairs.blank_on_one_side, True,
     ),
     "mojibake": Check(
-        "wrongly decoded characters", 0.001, 0.05, "the text was decoded as Latin-1, or bytes were lost; fix it at the source",
+        "wrongly decoded characters", 0.001, 0.05, "the text was decoded as Latin-1, or bytes were lost; convert it again",
         pairs.mojibake, True,
     ),
     "control-characters": Check(
@@ -75,40 +75,40 @@ CHECKS: Final[dict[str, Check]] = {
         "not in NFC", 0.01, NEVER, "nmt prepare converts the source to NFC; use --target-normalization nfc for the target",
         pairs.not_nfc,
     ),
-    # Every corpus has some, such as special spaces, ellipses and superscripts. nmt prepare keeps those that carry meaning, and
+    # Every corpus has such characters: special spaces, ellipses, superscripts. nmt prepare keeps those that carry meaning, and
     # leaves the target unchanged.
     "compatibility": Check(
         "characters that NFKC would replace", NEVER, NEVER, "normal; nmt prepare keeps their meaning", pairs.compatibility
     ),
-    # Text from word processors and web pages has some. From one line in a hundred on, a model learns to write them.
+    # Text from word processors and web pages has a few such characters. A model learns them if one line in a hundred has any.
     "invisible": Check(
         "invisible characters", 0.01, NEVER, "nmt prepare removes them only from the source; remove them from the target",
         pairs.invisible,
     ),
-    # Crawled text always has a few. From one line in a hundred on, a model learns to write them.
+    # Crawled text always has a few tags or entities. A model learns to write them if one line in a hundred has any.
     "markup": Check(
         "HTML entities or tags", 0.01, NEVER, "unescape entities (Python: html.unescape) and strip tags", pairs.markup, True
     ),
     # Scripts are recognised with certainty. Quotations and names in other scripts rarely make up half of a line.
     "wrong-script": Check(
-        "line in another script", 0.001, 0.3, "drop them, or check that this is the right file", pairs.wrong_script, True
+        "line in another script", 0.001, 0.3, "drop these lines or check that this is the right file", pairs.wrong_script, True
     ),
-    # Of the kinds of noise that Khayrallah and Koehn (2018) added, copies did the most harm, from 5 % on.
+    # Of the kinds of noise that Khayrallah and Koehn (2018) added, copies did the most harm, even at a share of 5 %.
     "copy": Check(
-        "target is a copy of the source", 0.01, 0.05, "drop them, because the model would learn to copy", pairs.copy, True
+        "target is a copy of the source", 0.01, 0.05, "drop these pairs, because the model would learn to copy", pairs.copy, True
     ),
-    # The guess is wrong for about 1 line in 1,000 (docs/measurements.md), so up to ten times as many give only a note.
+    # The guess is wrong for about 1 line in 1,000 (docs/measurements.md), so a share of up to ten times that is only a note.
     "swapped": Check(
         "source and target swapped", 0.01, 0.3, "swap the files, or swap --source-lang and --target-lang",
         pairs.swapped, True,
     ),
     "wrong-language": Check(
-        "line in another language", 0.01, 0.3, "drop them, or check that this is the right file", pairs.wrong_language, True
+        "line in another language", 0.01, 0.3, "drop these lines or check that this is the right file", pairs.wrong_language, True
     ),
-    # Such a line has more than 256 tokens with any subwords, so nmt prepare drops it. One line in a hundred suggests that the
+    # Such a line has more than 256 tokens in any vocabulary, so nmt prepare drops it. One line in a hundred suggests that the
     # text is not split into sentences.
     "long-line": Check(
-        "very long line", 0.01, NEVER, "split them into sentences, or let nmt prepare --max-length drop them",
+        "very long line", 0.01, NEVER, "split the lines into sentences, or let nmt prepare --max-length drop them",
         pairs.long_line, True,
     ),
     "unlike-lengths": Check(
@@ -126,7 +126,7 @@ CHECKS: Final[dict[str, Check]] = {
         "numbers that differ between the sides", 0.3, NEVER, "a large share suggests that the lines are not translations",
         pairs.numbers_differ, False,
     ),
-    # Common phrases repeat in speeches and subtitles. One pair in ten suggests that text was added twice.
+    # Common phrases repeat in speeches and subtitles. If one pair in ten does, text was probably added twice.
     "duplicate-pairs": Check("repeated pair", 0.1, NEVER, "use nmt prepare --deduplicate", clean=True),
     # Paraphrases are useful, and some corpora consist of them, so this is always a note.
     "several-targets": Check(
@@ -136,7 +136,7 @@ CHECKS: Final[dict[str, Check]] = {
     "in-training": Check(
         "source sentence that is also in the training data", 0.01, 0.1, "remove them from the training data; they inflate scores"
     ),
-    # Subwords should leave nothing unknown. One in a thousand is one unknown token in fifty sentences. The share counts tokens.
+    # With subwords, no token should be unknown. One in a thousand means one in fifty sentences. The share counts tokens.
     "unknown-tokens": Check(
         "tokens out of vocabulary", 0.001, 0.05, "use --byte-fallback, a --character-coverage closer to 1, or another vocabulary"
     ),

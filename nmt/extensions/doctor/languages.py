@@ -17,19 +17,19 @@ import msgspec
 from nmt.text.languages import base_language
 
 MIN_SCORE: Final = (
-    2.0  # two words that only one language has, or more shared words; a single word may be a name or a title
+    2.0  # two words found in only one language, or more words shared by several; a single word may be a name or a title
 )
 # The best score must be this many times the second best, because related languages (da and sv, es and pt) share words, and
 # a quotation adds a second language.
 MIN_LEAD: Final = 2.0
-# If nothing speaks for the expected language, less evidence is enough for another one, except in names and titles.
+# Without evidence for the expected language, less evidence is enough for another one, except in names and titles.
 MIN_SCORE_ALONE: Final = 1.25
 MIN_LEAD_ALONE: Final = 1.5
 MIN_WORDS_ALONE: Final = 3
 MIN_LETTERS: Final = 4  # shorter lines are names, units or chemical symbols
 
 WORD: Final = re.compile(r"[^\W\d_]+")
-WORD_BOUNDARIES: Final = "'’.,?!\"„“”«»:;"  # the apostrophe too, because l'eau is two words
+WORD_BOUNDARIES: Final = "'’.,?!\"„“”«»:;"  # includes the apostrophe, because l'eau is two words
 BEYOND_LATIN: Final = re.compile(
     r"[\u0370-\u1dff\u2c80-\ua71f\ua800-\ufaff\ufb07-\uff20\uff5b-\uffef\U00010000-\U0010ffff]"
 )
@@ -88,7 +88,7 @@ def is_profiled(language: str) -> bool:
 
 
 def language_scores(text: str) -> dict[str, float]:
-    """The evidence for each language in a text. A function word or letter that only one language has counts as 1."""
+    """The evidence for each language in a text. A function word or letter found in only one language counts as 1."""
     profiles, lower = _profiles(), text.lower()
     for mark in WORD_BOUNDARIES:
         lower = lower.replace(mark, " ")

@@ -25,17 +25,17 @@ from nmt.text.languages import UNSPACED_LANGUAGES, base_language
 
 # A sentence of 256 tokens, the default of nmt prepare --max-length, has about 1,100 characters at 1.3 tokens per word.
 LONG_LINE_CHARACTERS: Final = 1500
-# Translations between European languages differ in length by a fifth on average. A ratio of three exceeds any free
-# translation, except in short lines, where a single word matters.
+# Translations between European languages differ in length by a fifth on average. A ratio of three exceeds that of any
+# free translation, except in short lines, where a single word matters.
 UNLIKE_RATIO: Final = 3.0
-MIN_UNLIKE_CHARACTERS: Final = 30  # on the longer side
+MIN_UNLIKE_CHARACTERS: Final = 30  # minimum length of the longer side
 # If only the other side has a final mark, a side below this ratio of lengths counts as truncated (docs/measurements.md).
 TRUNCATED_RATIO: Final = 0.6
-MIN_WHOLE_CHARACTERS: Final = 12  # on the other side
+MIN_WHOLE_CHARACTERS: Final = 12  # minimum length of the complete side
 MIN_COPIED_WORDS: Final = 3  # shorter lines are names and titles, which may be the same in both languages
-MIN_RUNNING_WORDS: Final = 4  # in a copied line without a final mark
+MIN_RUNNING_WORDS: Final = 4  # minimum number of ordinary words in a copied line without a final mark
 
-DAILY_LETTERS: Final = set("\u0e33\u0eb3\u0587")  # Thai and Lao AM, Armenian EW: the usual way to write them
+DAILY_LETTERS: Final = set("\u0e33\u0eb3\u0587")  # Thai and Lao AM, Armenian EW: usually written as one character
 # Characters that nmt reads as spaces (docs/reference/contract.md), except the tab: control characters, C1, U+2028 and U+2029.
 CONTROL_BYTES: Final = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\xa8\xa9]")
 CHARACTER_REFERENCE: Final = re.compile(r"&(?:[A-Za-z]{2,8}|#\d{2,7}|#x[0-9A-Fa-f]{2,6});")
@@ -134,7 +134,7 @@ class LinePair:
     def order(self) -> float:
         """The evidence that each side is in the expected language; negative if the sides are swapped, 0 if it is unclear.
 
-        Names, and words that both languages share, are no evidence. A single word is enough if nothing contradicts it.
+        Names, and words that both languages share, do not count. A single word is enough if nothing contradicts it.
         """
         if self.expected is None or self.is_copy or not all(map(is_profiled, self.expected)):
             return 0.0
@@ -181,7 +181,7 @@ def compatibility(pair: LinePair) -> Iterator[Fault]:
 
 
 def invisible(pair: LinePair) -> Iterator[Fault]:
-    """Characters that `folded` removes: those without a width, and joiners without a meaning."""
+    """Characters that `folded` removes: zero-width characters, and joiners without a meaning."""
     for side in SIDE_NUMBERS:
         found = Counter(filter(_is_left_out, text := pair.texts[side]))
         if found and not is_invisible(text) and (lost := found - Counter(folded(text))):
@@ -228,7 +228,7 @@ def wrong_script(pair: LinePair) -> Iterator[Fault]:
 
 
 def copy(pair: LinePair) -> Iterable[Fault]:
-    """A copied text in running words. Names, titles, addresses and code may be the same in both languages."""
+    """A copied text that is prose. Names, titles, addresses and code may be the same in both languages."""
     if not pair.is_copy or pair.expected is None:
         return ()
     text = pair.texts[0]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from nmt.data.duplicates import Keys
 
-NO_KEY: Final = 0  # for a blank line, which never counts as a repetition
+NO_KEY: Final = 0  # key of blank lines, which never count as repetitions
 
 
 def keys_of(texts: Iterable[str]) -> Keys:

@@ -3,7 +3,7 @@
 To add a document format, write a UnitDocument. It reads the bytes of a file and provides
 
 - `units(languages)`: all texts of the document in order, each as a Unit. `Markers` creates its `text`:
-  `markers.mark([...])` takes strings and `Tag`s (pairs, single tags, words such as fields, breaks), and
+  `markers.mark([...])` takes strings and `Tag`s (pairs, single tags, breaks, and words such as fields), and
   `markers.mark_tags(text)` finds tags that are written in the text, such as `<b>` and `{\\i1}`. The text between two
   breaks is translated separately. Breaks are LF, tab, and tags of kind `break`. A unit that is already translated, or
   must not be translated, says so by its `state`; it is counted and kept.
@@ -35,7 +35,7 @@ from nmt.text.corpus import BOM, clean
 from nmt.translate.line_warnings import LOST_MARKUP, NOT_TRANSLATED, LineWarnings
 from nmt.translate.results import BROKEN, Translation
 
-MAX_DOCUMENT_BYTES: Final = 64 << 20  # memory holds the document as a tree, which is ten times as large
+MAX_DOCUMENT_BYTES: Final = 64 << 20  # the document is held in memory as a tree, which is ten times as large
 UnitState = Literal["open", "already translated", "not to be translated"]
 NO_WORDS: Final = "without words"
 IN_PLACE: Final = "translated"
@@ -156,7 +156,7 @@ def _marked(translation: Translation) -> Translation:
 def _write_unit(
     unit: Unit, pieces: Sequence[str | PeeledLine], results: Sequence[Translation | None], warnings: LineWarnings
 ) -> str:
-    """Write the translation of a unit, or keep it unchanged. Returns the outcome. results: None for a piece that is copied"""
+    """Write the translation of a unit, or keep the unit as it is. Returns the outcome. results: None for a copied piece"""
     made = [result for result in results if result is not None]
     for result in made:
         for kind, message in result.warnings.items():

@@ -20,7 +20,7 @@ _ADDRESS: Final = re.compile(  # address of a link, with its title
     (?:\s+(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\((?:[^()\\]|\\.)*\)))?\s*\)""",
     re.DOTALL | re.VERBOSE,
 )
-# Parts that are not text: task boxes, kinds of GitHub notes, attributes, Hugo shortcodes, emoji names.
+# Parts that are not text: task boxes, types of GitHub alerts, attributes, Hugo shortcodes, emoji names.
 PARTS_WITHOUT_TEXT: Final = re.compile(
     r"(^\[[ xX]\](?=\s)|^\[![A-Za-z]+\][+-]?(?:[ \t]*\n)?|\{[:#.][^{}\n]*\}|\{\{[<%].*?[%>]\}\}|(?<!\S):[a-z0-9_+-]+:(?!\S))"
 )

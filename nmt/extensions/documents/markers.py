@@ -25,8 +25,8 @@ CLOSING: Final = "</g>"
 ATTRIBUTES: Final = r"""(?:\s(?:"[^"<>]*"|'[^'<>]*'|[^<>])*)?"""
 WRITTEN_TAG: Final = re.compile(
     r"(?P<template>\{\{[^{}]*\}\}|\{[\w.$ ]*\|[^{}]*\})"  # this is text, not a tag
-    rf"|<(?P<close>/?)(?P<name>[A-Za-z][\w:.-]*|\d{{1,3}}(?=/?>)){ATTRIBUTES}/?>"  # tags of HTML; <0> comes from react-i18next
-    r"|\{\\(?P<style>[a-zA-Z]*)(?P<value>[^{}\s]*)\}"  # tags of subtitles: {\i1}
+    rf"|<(?P<close>/?)(?P<name>[A-Za-z][\w:.-]*|\d{{1,3}}(?=/?>)){ATTRIBUTES}/?>"  # HTML tags; <0> comes from react-i18next
+    r"|\{\\(?P<style>[a-zA-Z]*)(?P<value>[^{}\s]*)\}"  # subtitle tags: {\i1}
     r"|<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|<![A-Za-z][^<>]*>"
     # A line break written as \n, except within a path.
     r"|(?<!\b[A-Za-z]:)(?<=[.!?:;,>])\\[nrtN]|\\[nrtN](?=[A-Z\W]|\Z)"
@@ -69,8 +69,8 @@ class TagPair(NamedTuple):
 class Markers:
     """The originals of the markers in one text. Marker i stands for item i - 1.
 
-    An original is a str, an object of the format, or a TagPair of these. An object that is not a TagPair contains the text of
-    its pair.
+    An original is a str, an object of the format, or a TagPair of these. If the original of a pair is not a TagPair, it is an
+    element that contains the pair's text.
     """
 
     def __init__(self) -> None:
@@ -173,7 +173,7 @@ def written_tags(text: str) -> list[str | Tag]:
 
 
 def with_kept(pieces: Sequence[str | Tag]) -> list[str | Tag]:
-    """Turn raised numbers such as <sup>1</sup> into single tags, and elements to keep untranslated into words."""
+    """Turn raised numbers such as <sup>1</sup> into single tags, and elements that must stay untranslated into word tags."""
     partners = _partners([(piece.kind, piece.name) if isinstance(piece, Tag) else ("", "") for piece in pieces])
     joined: list[str | Tag] = []
     place = 0

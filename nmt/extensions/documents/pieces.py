@@ -38,7 +38,7 @@ class Block:
     """A text with tags.
 
     parts: the text and its tags as written
-    markers, text: the text with markers, and their originals
+    text, markers: the text with markers, and the originals of the markers
     """
 
     def __init__(self, pieces: Iterable[str | Tag], plain: Callable[[str], str]) -> None:

@@ -15,7 +15,7 @@ from nmt.errors import ArtefactError
 from nmt.extensions.documents.document import Unit, damaged
 from nmt.extensions.documents.markers import CLOSING, Markers, Tag, TagKind, code_tag, written_tags
 
-MAX_DEPTH: Final = 200  # nested elements; lxml refuses to read 256
+MAX_DEPTH: Final = 200  # maximum depth of nested elements; lxml refuses a depth of 256
 XML_SPACE: Final = "{http://www.w3.org/XML/1998/namespace}space"
 XML_LANG: Final = "{http://www.w3.org/XML/1998/namespace}lang"
 BREAK_TYPES: Final = {"lb", "pb", "xlf:lb", "xlf:pb"}
@@ -234,7 +234,7 @@ def set_inline_text(element: Any, text: str, markers: Markers) -> None:
 
 
 def _append_text(element: Any, text: str) -> None:
-    last = next(element.iterchildren(reversed=True), None)  # because indexing is slow in lxml
+    last = next(element.iterchildren(reversed=True), None)  # indexing is slow in lxml
     if last is None:
         element.text = (element.text or "") + text or None
     else:

@@ -1,4 +1,4 @@
-"""Mixes corpora with weights that change over time: finds the pair at each position of the data, and how often it was drawn.
+"""Mixes corpora with weights that change over time: finds the pair at each position, and how often it was drawn before.
 
 Pairs are drawn from a corpus in a pseudorandom order; all of them are drawn before any is drawn again. The next corpus is chosen
 by the Sainte-Laguë method: the k-th pair of a corpus with share s is due at (k - 1/2) / s. So at any point in a stage, each

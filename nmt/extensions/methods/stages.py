@@ -45,8 +45,8 @@ def parse_stages(words: Sequence[str]) -> list[Stage]:
             with suppress(ValueError):
                 count, unit = parse_period(value)
             if unit == "m":
-                ends = "a number of updates or epochs (until=500u, until=1e)"
-                raise ValueError(f"--data-weights {quoted(word)}: must be {ends}")
+                ends = "must end after a given number of updates or epochs (until=500u, until=1e)"
+                raise ValueError(f"--data-weights {quoted(word)}: a stage {ends}")
             stages.append(_stage(weights, int(count), unit))
             before = [stage for stage in stages[:-1] if (stage.updates is None) == (unit == "e")][-1:]
             if before and (before[0].updates or before[0].epochs or 0) >= count:

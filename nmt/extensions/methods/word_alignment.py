@@ -25,17 +25,17 @@ Floats = NDArray[np.float64]
 MAX_CHUNK_CELLS: Final = 1 << 21
 MAX_PAIR_CELLS: Final = (
     1 << 24
-)  # per pair, such as 4,096 tokens per side, which takes 3.4 GB to align (203 bytes per cell)
-MAX_LEARNT_PAIRS: Final = 200_000  # evenly spaced; the probabilities of their cells are held in memory
+)  # per pair; a pair with 4,096 tokens per side has this many, and takes 3.4 GB to align (203 bytes per cell)
+MAX_LEARNT_PAIRS: Final = 200_000  # evenly spaced pairs; the probabilities of their cells are held in memory
 ROUNDS: Final = 5
 TENSION: Final = 4.0  # lambda in Dyer et al.; their estimates are close to this for most language pairs
 NULL_SHARE: Final = 0.08  # p_0 in Dyer et al.: share of tokens that translate nothing
-MIN_PROBABILITY: Final = 1e-9  # for cells that do not occur in the pairs used for learning
+MIN_PROBABILITY: Final = 1e-9  # probability of cells that do not occur in the pairs used for learning
 MIN_AGREEMENT: Final = 0.25  # minimum product of both posteriors for a link
 
 
 def different(arrays: Iterable[Indices]) -> Indices:
-    """The distinct numbers in many arrays, sorted. Memory holds at most three times as many numbers, plus one array."""
+    """The distinct numbers in many arrays, sorted. At most three times that many numbers, plus one array, are in memory."""
     numbers, waiting = np.zeros(0, np.int64), list[Indices]()
     for array in arrays:
         waiting.append(np.unique(array))

@@ -14,7 +14,7 @@ from nmt.storages.base import MissingText, Storage
 from nmt.storages.streams import READ_BYTES, Stream, open_decompressed
 
 OFFICE_MEMBERS: Final = frozenset(["[Content_Types].xml", "mimetype"])  # every office document has one of these
-MAX_SUGGESTED_NAMES: Final = 1000  # limit of the names from which a correction is suggested
+MAX_SUGGESTED_NAMES: Final = 1000  # maximum number of names to search for a similar one
 
 
 @register("storage", "archive", NoOptions)
@@ -53,7 +53,7 @@ class ArchiveStorage(Storage):
                 f"{quoted(content.place)}: this is an office document (save it as plain text, or as .docx to translate it)"
             )
         text = quoted(f"{content.place}/{first}")
-        raise UserError(f"{quoted(content.place)}: this is an archive (name the text in it: {text})")
+        raise UserError(f"{quoted(content.place)}: this is an archive (name a file inside it, as in {text})")
 
 
 def _find_member(archive: Stream, wanted: str) -> tuple[Stream, str]:

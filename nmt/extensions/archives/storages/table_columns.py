@@ -19,7 +19,7 @@ from nmt.text.corpus import BOM, COMPRESSED_NAME, lines_within
 COLUMNS: Final = re.compile(r"(.+):([^:/,]+(?:,[^:/,]+)*)", re.DOTALL)
 CSV_NAME: Final = re.compile(rf"\.csv{COMPRESSED_NAME}", re.IGNORECASE)
 TSV_NAME: Final = re.compile(rf"\.tsv{COMPRESSED_NAME}", re.IGNORECASE)
-DELIMITERS: Final = ",;\t"  # of CSV files; the most frequent one in the first line is used
+DELIMITERS: Final = ",;\t"  # the most frequent one in the first line of a CSV file is used
 HEADINGS: Final = re.compile(  # common column names
     r"((source|target|src|tgt|trg|original|translation|sentence)[_ -]?(text|lang|language|sentence|[12])?|text|score|id|"
     r"en|de|fr|es|it|pt|nl|ru|zh|ja|ko|ar|hi|tr|pl|cs|sv)"
@@ -101,7 +101,7 @@ def _chosen(rows: Any, columns: list[int], path: Path, is_csv: bool) -> Iterator
 
 @cache
 def _warn_of_cells(path: Path, *row: bytes, is_csv: bool = False) -> None:
-    """Warn once about a first line of column names, and about cells in quotes. row: the cells of the first line"""
+    """Warn once if the first line seems to hold column names, or if its cells are in quotes. row: the cells of the first line"""
     cells, name = [cell.removeprefix(BOM).decode(errors="replace") for cell in row], quoted(path)
     if not is_csv and len(cells) > 1 and all(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in cells):
         log.warn(

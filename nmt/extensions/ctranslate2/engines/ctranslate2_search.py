@@ -29,7 +29,7 @@ class CTranslate2Search(Engine):
     def refusal(self, request: EngineRequest) -> str:
         from nmt.extensions.ctranslate2.engine import import_ctranslate2, refusal
 
-        options: Any = request.options  # the wrappers' options are included
+        options: Any = request.options  # includes the options of wrappers
         is_export = CTRANSLATE2_KIND in request.kinds
         if options.engine == "ctranslate2" or is_export:
             import_ctranslate2()  # if it is not installed, the error says how to install it

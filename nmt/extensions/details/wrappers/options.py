@@ -20,7 +20,7 @@ class DetailOptions:
     )
     min_confidence: float | None = opt(
         None,
-        "print an empty line for translations with a lower confidence (geometric mean of token probabilities)",
+        "print an empty line for translations below this confidence (geometric mean of token probabilities)",
         group="Details of the output",
         minimum=0,
         maximum=1,

@@ -123,7 +123,7 @@ class _Row:
 
 
 def _is_quoted(lines: Sequence[str]) -> bool:
-    """Whether the quotation marks around tab-separated cells are not part of the text, as in spreadsheet exports."""
+    """Whether quotation marks only delimit tab-separated cells, as in spreadsheet exports, and are not part of the text."""
     try:
         return any('"' in line[:1] or '\t"' in line for line in lines) and all(
             csv.reader(lines, delimiter="\t", strict=True)
@@ -139,7 +139,7 @@ def _ends(column: str) -> tuple[str, str]:
 
 
 def _of_languages(header: Sequence[str], languages: Languages, place: str) -> _Columns:
-    """The columns named after the model's languages, or as in typical tables for translators. Raises UserError."""
+    """The columns named after the model's languages, or named as in typical tables for translators. Raises UserError."""
     names = [name.casefold() for name in header]
     for pair in _NAMED_COLUMNS:
         if set(pair) <= set(names):

@@ -33,7 +33,7 @@ WORD_XML: Final = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main
 STRICT, USUAL = (
     b"http://purl.oclc.org/ooxml/wordprocessingml/main",
     WORD_XML[1:-1].encode(),
-)  # Strict Open XML uses different names
+)  # Strict Open XML has a namespace of its own
 TEXT_PART: Final = re.compile(r"word/(document|header\d*|footer\d*|footnotes|endnotes|comments)\.xml")
 MAIN_PART: Final = "word/document.xml"
 MAIN_RELATION: Final = "officeDocument"
@@ -46,7 +46,7 @@ MAX_PARTS: Final = 20_000
 MAX_NESTED_FIELDS: Final = 20  # maximum nesting depth of fields with results to translate
 TEXT_FIELDS: Final = {"HYPERLINK", "TOC", "TOA", "INDEX"}  # other fields have computed results instead of text
 UNSEEN_FIELDS: Final = {"XE", "TC", "TA", "RD", "SET", "ASK"}
-# The attribute of `w:lang` for a language, if it is not `val`.
+# The attribute of `w:lang` that declares a language, for languages that do not use `val`.
 LANGUAGE_ATTRIBUTES: Final = dict.fromkeys(("zh", "ja", "ko"), "eastAsia") | dict.fromkeys(
     ("ar", "fa", "he", "ur"), "bidi"
 )
@@ -78,7 +78,7 @@ class RunFormat(NamedTuple):
 
 
 class Item(NamedTuple):
-    """The original of a marker: an item of a run other than text. It moves with the run that contains only this item."""
+    """The original of a marker: an item of a run other than text. It is written back as a run of its own."""
 
     element: Any
     format: RunFormat
@@ -97,7 +97,7 @@ class MarkedText(NamedTuple):
     text: str
 
 
-RunPiece = str | Tag | MarkedText  # a str is text as in the document
+RunPiece = str | Tag | MarkedText  # a str is plain text from the document
 
 
 class DocxDocument(UnitDocument):
@@ -328,11 +328,11 @@ def _field_type(node: Any) -> str:
 
 
 def _run_item(item: Item) -> str | Tag:
-    """An item of a run: its text, or a tag for a run that contains only this item."""
+    """The text of an item in a run, or a tag that stands for a run containing only this item."""
     element = item.element
     if element.tag == f"{WORD_XML}t":
         is_raised = re.search("vertAlign[^>]*su(?:per|b)script", item.format.as_text)
-        if is_raised and not any(map(str.isalpha, element.text or "")):  # number of a note
+        if is_raised and not any(map(str.isalpha, element.text or "")):  # the number of a note
             return Tag((item,), "alone")
         return (element.text or "").replace("\n", " ")
     if element.tag == f"{WORD_XML}noBreakHyphen":

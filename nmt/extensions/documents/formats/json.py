@@ -24,7 +24,7 @@ _CODE: Final = re.compile(
     rf"\#[0-9a-fA-F]{{3,8}}|(?:{_DATE}[-/.:, ]+)+{_DATE}|\.{{0,2}}/[\w./-]+"
     r"|[\w./-]+\.(?:css|gif|html?|jpe?g|json|js|md|pdf|png|svg|ts|webp)"
 )
-_MAX_LEVELS: Final = 200  # of nested objects and lists
+_MAX_LEVELS: Final = 200  # maximum nesting depth of objects and lists
 _LOCALE: Final = "@@locale"  # declares the language of an ARB file
 
 

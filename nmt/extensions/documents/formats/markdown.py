@@ -39,7 +39,7 @@ from nmt.extensions.texts.tags import ELEMENT_TAG, KEPT_AS_IT_IS
 from nmt.formats.base import Languages
 from nmt.text.languages import UNSPACED_LANGUAGES, base_language
 
-_SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|~$^!&])")  # characters that may have a meaning
+_SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|~$^!&])")  # characters that may be Markdown syntax
 _LINE_START: Final = re.compile(
     r"^(?=[-+=:])|(?<=^\d)(?=[.)])|(?<=^\d\d)(?=[.)])", re.MULTILINE
 )  # an escape here prevents a list or heading
@@ -57,7 +57,7 @@ _FRONT_TEXT: Final = re.compile(
     re.MULTILINE,
 )
 _TOML: Final = re.compile(r"\+\+\+[ \t]*\n(?:.*\n)*?\+\+\+[ \t]*(?:\n|\Z)")
-_TOML_LITERAL: Final = 4  # a TOML value in single quotation marks cannot contain another
+_TOML_LITERAL: Final = 4  # in TOML, a value in single quotation marks cannot contain one
 _MDX_CODE: Final = re.compile(
     r"import\s(?:[^;]*?\sfrom\s+)?[\"'][^\"']+[\"']|export\s+(?:const|default|function|let|\{)\s"
 )
@@ -88,7 +88,7 @@ class MarkdownDocument(UnitDocument):
 
 
 class _Parser:
-    """markdown-it, and the references that it found in a document, which links and notes need."""
+    """The markdown-it parser, and the references that it found in a document, which links and notes need."""
 
     def __init__(self) -> None:
         self.found: dict[str, Any] = {}
@@ -122,7 +122,7 @@ class _Parser:
         return normalizeReference(label) in self.found.get("references", {})
 
     def _environment(self, text: str) -> dict[str, Any]:
-        """The references that the document defines, with only the notes that the text names."""
+        """The references that the document defines, but only those notes that the text names."""
         refs = self.found.get("footnotes", {}).get("refs", {})
         notes = {"refs": {f":{name}": -1 for name in _NOTE_NAME.findall(text) if f":{name}" in refs}}
         return {"references": self.found.get("references", {}), "footnotes": notes}
@@ -173,7 +173,7 @@ class _Flow:
         return _LINE_START.sub(r"\\", _SPECIAL.sub(r"\\\1", text))
 
     def _laid_out(self, parts: Sequence[str | Written]) -> list[str]:
-        """Break a text into lines. If the source has several lines, the new ones are as long."""
+        """Break a text into lines. If the source has several lines, the new lines have at most their width."""
         raw = "".join(
             part if isinstance(part, str) else (part.in_translation or str(part)).replace(" ", _NO_SPACE)
             for part in parts
@@ -286,7 +286,7 @@ class _Reader:
             children = self._parser.inline(raw) if is_cell else token.children or []
             pieces = list(inline_pieces(raw, children, self._parser.has_reference))
         except PlaceNotFound:
-            if context != "admonition_title_open":  # a title that the parser added
+            if context != "admonition_title_open":  # titles that the parser added have no position
                 yield _kept(row, token.content, "its position in the file was not found")
             return
         block = Block(pieces, partial(plain_markdown, joint=self._joint))

@@ -19,7 +19,7 @@ from nmt.text.corpus import BOM
 
 MESSAGE: Final = re.compile(rb"^\s*(?:#~\s*)?msgid\b", re.MULTILINE)
 PLURAL_FORMS: Final = re.compile(r"\s*nplurals\s*=\s*(\d+)\s*;\s*plural\s*=\s*([^;]+)")
-GERMANIC_PLURAL: Final = (2, "(n != 1)")  # for a language that the library does not know
+GERMANIC_PLURAL: Final = (2, "(n != 1)")  # default for languages that the library does not know
 NEW_HEADER: Final = {
     "MIME-Version": "1.0",
     "Content-Type": "text/plain; charset=UTF-8",
@@ -37,7 +37,7 @@ class PoDocument(UnitDocument):
         self._store = pypo.pofile()
         try:
             self._store.parse(content)
-        except ValueError as error:  # the message of the library includes the line
+        except ValueError as error:  # the library's message includes the line number
             raise damaged(place, "PO", error) from None
         # The library raises these for missing or unexpected plural forms.
         except (AttributeError, LookupError, TypeError):
@@ -162,7 +162,7 @@ def _singular_form(num_forms: int, expression: str) -> int | None:
 def split_accelerator(text: str, marker: str) -> tuple[str, str]:
     """Remove the marker of an accelerator key ("E&xit"). Returns the text and the key, which is empty if there is none.
 
-    Only a short text can be a label with a key. In HTML entities, in addresses and between capitals (AT&T), it is not a marker.
+    Only a short text can be a label with a key. The character is no marker in HTML entities, addresses and names such as AT&T.
     """
     if len(text) > MAX_ACCELERATED_CHARACTERS:
         return text, ""

@@ -12,13 +12,13 @@ from nmt.extensions.documents.markers import WRITTEN_TAG, Markers
 from nmt.formats.base import Languages
 from nmt.text.languages import UNSPACED_LANGUAGES, base_language
 
-MAX_LINE_CHARACTERS: Final = 42  # per subtitle line, as is usual among broadcasters
+MAX_LINE_CHARACTERS: Final = 42  # maximum per subtitle line, as is usual among broadcasters
 TIME: Final = r"\d+:\d\d:\d\d[,.]\d{1,3}"
 TIMING: Final = re.compile(rf"\s*{TIME}\s*-->\s*{TIME}\b")
 BROKEN_TIMING: Final = re.compile(r"\s*\d[^-]*-->")
 _WORD: Final = re.compile(rf"(?:{WRITTEN_TAG.pattern}|\S)+")  # a space inside a tag does not end a word
 _SIGN: Final = re.compile(rf"{WRITTEN_TAG.pattern}|.", re.DOTALL)
-DASH: Final = re.compile(r"\s*(?:<[^<>]+>)*\s*[-–—](?:\s+|(?=\D))")  # starts another person's speech
+DASH: Final = re.compile(r"\s*(?:<[^<>]+>)*\s*[-–—](?:\s+|(?=\D))")  # marks a change of speaker
 
 # The end of a sentence or a song, so the next line does not continue this one. Three dots do not end a sentence.
 LINE_END: Final = re.compile(r"(?:(?<!\.)[.?!。！？؟।]|[♪♫])[\"'”’»)\]]*(?:<[^<>]+>|\{\\[^{}]*\})*$")
@@ -52,7 +52,7 @@ class SrtDocument(UnitDocument):
         return [self._unit(first, end) for first, end in self._cues if first < end]
 
     def _unit(self, first: int, end: int) -> Unit:
-        """The unit of a cue. Its lines are joined, except after the end of a sentence or before another person's speech."""
+        """The unit of a cue. Its lines are joined, except after the end of a sentence or at a change of speaker."""
         dashes, sentences = [""], [list[str]()]
         for (line,) in self._blocks[first:end]:
             dash = DASH.match(line)
@@ -100,7 +100,7 @@ class SrtDocument(UnitDocument):
 
 
 def wrap(text: str) -> list[str]:
-    """Wrap a sentence into as few lines as possible. They have similar lengths, up to MAX_LINE_CHARACTERS without tags."""
+    """Wrap a sentence into as few lines as possible. The lines have similar lengths, at most MAX_LINE_CHARACTERS without tags."""
     words = [piece for word in _WORD.finditer(text) for piece in _split_word(word[0])]
     lines = _fill(words, MAX_LINE_CHARACTERS)
     width = MAX_LINE_CHARACTERS
@@ -110,7 +110,7 @@ def wrap(text: str) -> list[str]:
 
 
 def _split_word(word: str) -> list[tuple[str, str, int]]:
-    """A word with the space before it and its width. A word that is too long for a line is split into characters.
+    """A word, the space before it, and its width. A word that is too long for a line is split into characters.
 
     Punctuation, combining marks and tags stay with the character before them.
     """

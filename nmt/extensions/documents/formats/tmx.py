@@ -82,7 +82,7 @@ class TmxDocument(XmlFile, UnitDocument):
 
 
 def _variants(element: Any) -> Iterator[tuple[str, Any]]:
-    """The language and the element of each variant in a unit that has a segment."""
+    """The language and the element of each variant of a unit, except variants without a segment."""
     for variant in children(element, "tuv"):
         if child(variant, "seg") is not None:
             yield variant.get(XML_LANG) or variant.get("lang") or "", variant

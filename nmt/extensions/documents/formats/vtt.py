@@ -1,4 +1,4 @@
-"""WebVTT subtitles (W3C). Cues are as in SubRip, but may contain entities, voices and times. Notes and styles are kept."""
+"""WebVTT subtitles (W3C). Cues are like SubRip's, but may have entities, voice tags and timestamps. Notes and styles are kept."""
 
 import html
 import re

@@ -85,7 +85,7 @@ class XliffDocument(XmlFile, UnitDocument):
         """A unit.
 
         text: the element with its text
-        last: the element that the target comes after
+        last: the element that the target must follow
         number: number of a segment; None for a whole unit
         """
         markers = Markers()

@@ -22,7 +22,7 @@ DOCUMENT_STARTS: Final[Mapping[str, bytes]] = {
 }
 BINARY_STARTS: Final[Mapping[bytes, str]] = {
     rb"%PDF-": "a PDF file (convert it to plain text or to a Word document)",
-    rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "a document of an old Office version (convert it: soffice --convert-to docx FILE)",
+    rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "a document from an old Office version (convert it: soffice --convert-to docx FILE)",
     rb"\{\\rtf": "an RTF file (convert it: soffice --convert-to docx FILE)",
     rb"\xde\x12\x04\x95|\x95\x04\x12\xde": "a compiled message file (use the .po file that it was compiled from)",
 }

@@ -50,7 +50,7 @@ class _CrossEntropyInPlace(torch.autograd.Function):
         nll = -log_probs.gather(1, gold).squeeze(1)
         loss = gold_weight * nll - spread * log_probs.sum(-1) + z * normalizer**2
         total, reported = (loss * factors).sum(), (nll * (targets != PAD)).sum()
-        # (p (1 + 2 z log Z) - a [gold] - b) times the factor. a, b: see CrossEntropy.weights; Z: sum of exp
+        # Gradient: (p (1 + 2 z log Z) - a [gold] - b) times the factor. a, b: see CrossEntropy.weights; Z: sum of exp
         if ctx.needs_input_grad[0]:
             gradient = log_probs.exp_().mul_(((1 + 2 * z * normalizer) * factors)[:, None])
             gradient.sub_((spread * factors)[:, None])

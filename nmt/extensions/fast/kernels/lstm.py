@@ -1,6 +1,6 @@
 """LSTM layers with hand-written gradients: a single product over all steps gives the gradient of each weight.
 
-Autograd would compute a product and a sum for each step. The layers themselves run the same loops with torch's operations.
+Autograd would compute a product and a sum for each step. The layers still loop over the steps, using torch's operations.
 Dimensions: T positions, B sentences, S source positions, H cell width, R output width, A attention width.
 """
 
@@ -53,12 +53,12 @@ class FastAttentiveLstm(_OfFloatWeights):
 
 
 def of_weight(gradients: Tensor, inputs: Tensor, weight: Tensor) -> Tensor:
-    """The gradient of a weight (Y, X), summed over all steps. gradients: (T, B, Y), of its products; inputs: (T, B, X)"""
+    """The gradient of a weight (Y, X), summed over all steps. gradients: (T, B, Y), those of its products; inputs: (T, B, X)"""
     return gradients.flatten(0, 1).to(weight.dtype).t() @ inputs.flatten(0, 1).to(weight.dtype)
 
 
 def previous(states: Tensor, reverse: bool) -> Tensor:
-    """Shift states (T, ...) to those before each step. The first step that is read gets zeros."""
+    """The state before each step, from the states (T, ...) after each step. The first step that is read gets zeros."""
     zeros = torch.zeros_like(states[:1])
     return torch.cat([states[1:], zeros] if reverse else [zeros, states[:-1]])
 
@@ -97,7 +97,7 @@ class Tape:
         return torch.zeros_like(self.outputs[0]), torch.zeros_like(self.cells[0])
 
     def update(self, t: int, cell: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute step t. Its gates must be set, before activation. cell: (B, H) before the step; returns output and cell"""
+        """Compute step t. Its gates must be set, but not yet activated. cell: (B, H) before the step; returns output and cell"""
         gates, after, H = self.gates[t], self.cells[t], cell.shape[1]
         o, i, f, candidate = gates.chunk(4, dim=-1)
         if self.peepholes is None:
@@ -141,7 +141,7 @@ class TapeGradient:
         self.of_outputs = torch.empty_like(tape.outputs) if tape.projection is not None else None
 
     def step(self, t: int, gradient: Tensor) -> Tensor:
-        """Return the gradient of step t's gates (B, 4 H). gradient: (B, R), of the output of step t"""
+        """Return the gradient of step t's gates (B, 4 H). gradient: (B, R), that of step t's output"""
         tape, gates = self.tape, self.gates[t].unflatten(1, (4, -1))  # B 4 H
         if tape.projection is not None and self.of_outputs is not None:
             self.of_outputs[t] = gradient

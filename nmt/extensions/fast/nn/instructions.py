@@ -1,6 +1,6 @@
 """Detects the instructions of a processor or GPU for fast products in small number formats.
 
-torch computes such products without them too, but slowly. Callers choose a number format that is fast.
+torch can compute such products without these instructions, but slowly, so callers choose a fast number format.
 """
 
 import os
@@ -26,7 +26,7 @@ def has_bfloat16(device: torch.device) -> bool:
 
 
 def has_vnni() -> bool:
-    """Whether the processor sums products of bytes directly in 32 bits (AVX-512 VNNI), without 16-bit sums in between."""
+    """Whether the processor sums products of bytes directly in 32 bits (AVX-512 VNNI), without intermediate 16-bit sums."""
     return _processor_has("avx512_vnni") and _max_isa() not in ISA_WITHOUT_VNNI
 
 

@@ -35,7 +35,7 @@ MAX_RELATIVE_DIFFERENCE: Final = (
 TRAINING_MEASUREMENT_SECONDS: Final = 0.5
 MIN_TRAINING_ROUNDS: Final = 7  # several, because other processes may be busy on the same cores
 INFERENCE_ROUNDS: Final = 3
-INFERENCE_ROWS: Final = 128  # of the states in a measured product
+INFERENCE_ROWS: Final = 128  # number of states in a measured product
 ROW_MULTIPLE: Final = 64  # rows of 16-bit products on a CPU are padded to a multiple of this, unless there are fewer
 MIN_ROWS: Final = 64  # with fewer rows, memory limits the speed, and torch computes the product
 
@@ -84,7 +84,7 @@ class FastProducts(Products):
 
 
 def _has_choice(states: Tensor) -> bool:
-    """Whether several implementations can compute this product, because it is float32 on a CPU."""
+    """Whether a product has several implementations, which is so for float32 on a CPU."""
     return states.dtype == torch.float32 and states.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
 
 
@@ -176,7 +176,7 @@ class _OnednnProduct(torch.autograd.Function):
         ctx.save_for_backward(states, weight)
         product = _onednn(
             states.reshape(-1, states.shape[-1]), weight, bias
-        )  # for (T, B, D) this would be a view, which must not be modified
+        )  # a plain reshape to (T, B, E) would be a view, which must not be modified
         return torch.ops.aten._unsafe_view(product, [*states.shape[:-1], len(weight)])  # type: ignore[no-any-return]
 
     @staticmethod

@@ -17,8 +17,8 @@ from nmt.extensions.fast.nn.instructions import has_vnni
 from nmt.nn.linear import Linear, Projection, remove_weight_norm
 
 MIN_INT8_WEIGHTS: Final = 2**18  # layers with fewer weights are faster in float32 (docs/measurements.md)
-MAX_INT8: Final = 127  # for weights, and for inputs if the processor sums pairs of products in 32 bits
-MAX_INPUT_16_BIT_SUMS: Final = 63  # for inputs if it sums them in 16 bits, which would overflow with larger values
+MAX_INT8: Final = 127  # maximum of weights, and of inputs if the processor sums pairs of products in 32 bits
+MAX_INPUT_16_BIT_SUMS: Final = 63  # maximum of inputs if it sums such pairs in 16 bits, to avoid overflow
 TINY: Final = torch.finfo(torch.float32).tiny
 
 Rounding = Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -39,7 +39,7 @@ class Int8Linear(nn.Module):
     """A linear layer with 8-bit weights: states (..., D) -> (..., E).
 
     weight: (E, D) int8; scale: (E,) float32; bias: (E,) or None
-    int8_products: whether to multiply in 8 bits too; None decides by the number of weights
+    int8_products: whether to multiply in 8 bits too; if None, this depends on the number of weights
     """
 
     bias: Tensor | None

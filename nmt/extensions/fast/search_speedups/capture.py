@@ -1,4 +1,4 @@
-"""Runs a search's decoder layers as CUDA graphs. One launch per step replaces hundreds. The speed was not measured yet.
+"""Runs a search's decoder layers as CUDA graphs. One launch per step replaces hundreds. The speed has not been measured yet.
 
 A graph reads and writes fixed addresses, and its sizes never change. So the tensors of a search are copied into buffers with
 rounded sizes. Results for hypotheses, positions and entries beyond the real ones are computed but never read.
@@ -27,7 +27,7 @@ from nmt.models.transformer import Transformer, TransformerSearch
 from nmt.nn.linear import Projection
 from nmt.search_speedups.base import SearchSpeedup
 
-STEPS_BEFORE_CAPTURE: Final = 8  # per shape, because a capture is expected to take as long as several steps
+STEPS_BEFORE_CAPTURE: Final = 8  # for each shape, because a capture is expected to take as long as several steps
 MAX_GRAPHS: Final = 128
 STATE_COPIES: Final = (
     5  # memory of a search relative to its state: the state itself, and buffers of up to 4 times its size
@@ -83,7 +83,7 @@ class CapturedLayers:
     """Runs the decoder layers of one search at a time in fixed buffers, with CUDA graphs if they exist.
 
     layers: the search step of each decoder layer of a model that `capture_steps` can capture
-    capturing: lock that is held during a capture, because no thread may wait for the whole device during one
+    capturing: lock that is held during a capture, while no thread may wait for the whole device
     """
 
     def __init__(self, layers: Sequence[LayerStep], capturing: threading.Lock) -> None:
@@ -123,7 +123,7 @@ class CapturedLayers:
             views["bias"][:B].fill_(-math.inf)
             views["bias"].view(-1, capacity)[:N].scatter_(1, ancestors, 0.0)
             self._run(shape)
-        except Exception:  # perhaps out of memory, which smaller batches then need
+        except Exception:  # perhaps out of memory; smaller batches may fit afterwards
             self._forget()
             raise
         return views["states"][:N], self._sentences

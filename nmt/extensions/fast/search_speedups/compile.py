@@ -14,7 +14,7 @@ from nmt.models.base import State, models_in
 from nmt.models.transformer import Transformer, TransformerSearch
 from nmt.search_speedups.base import SearchSpeedup
 
-MAX_COMPILED_GRAPHS: Final = 64  # for each compiled function
+MAX_COMPILED_GRAPHS: Final = 64  # limit for each compiled function
 
 
 @register("search-speedup", "compile", CompiledSearchOptions)
@@ -42,7 +42,7 @@ def allow_graphs() -> None:
 
 
 def compile_steps(model: Transformer) -> None:
-    """Compile the search steps of the layers. One graph serves all lengths and batch sizes; a batch of one needs another.
+    """Compile the search steps of the layers. One graph serves all lengths and batch sizes except 1, which needs another graph.
 
     Raises UserError if the steps cannot be compiled.
     """

@@ -23,7 +23,7 @@ from nmt.symbols import EOS, PAD
 from nmt.train.update import PartNames, Passes, Updater, flattened
 from nmt.training_speedups.base import TrainingSpeedup
 
-# Updates of 4,096 tokens of Multi30k have 120 shapes and 39 % padding; with multiples of 4, 240 shapes and 34 % padding.
+# On Multi30k, updates of 4,096 tokens have 120 shapes and 39 % padding; with a multiple of 4, 240 shapes and 34 % padding.
 LENGTH_MULTIPLE: Final = 8
 MAX_PASSES: Final = 256
 
@@ -45,7 +45,7 @@ def check_capture(updater: Updater, model: Any, criterion: Any) -> None:
     if updater.world.size > 1:
         raise UserError("--capture works only on one device so far (drop --capture)")
     for kind, part in (("model", model), ("criterion", criterion)):
-        declared = "can_be_captured" in vars(type(part))  # a subclass might do more
+        declared = "can_be_captured" in vars(type(part))  # not inherited, because a subclass might do more
         if not (declared and part.can_be_captured):
             raise UserError(
                 f"--capture and --{kind} {part.part_name} cannot be combined with these options, because the computation "
@@ -175,7 +175,7 @@ class CapturedPasses(Passes):
     def _keep_addresses(self) -> None:
         """Forget the graphs if a tensor that they read or write was replaced. Also give each parameter a gradient tensor."""
         trained = [parameter for parameter in self.objective.parameters() if parameter.requires_grad]
-        for parameter in trained:  # at the start, and after a rollback
+        for parameter in trained:  # gradients are missing at the start and after a rollback
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
         gradients = [parameter.grad for parameter in trained if parameter.grad is not None]

@@ -38,7 +38,7 @@ def recompute(model: nn.Module) -> None:
 def _checkpointed(forward: Any, *inputs: Any, **named: Any) -> Any:
     if not torch.is_grad_enabled():
         return forward(*inputs, **named)
-    if torch.compiler.is_compiling():  # torch.compile supports no other contexts, and nothing is recorded
+    if torch.compiler.is_compiling():  # torch.compile supports no such contexts; nothing is recorded then
         return checkpoint(forward, *inputs, use_reentrant=False, **named)
     return checkpoint(forward, *inputs, use_reentrant=False, context_fn=partial(_contexts, token_rows()), **named)
 

@@ -16,7 +16,7 @@ from nmt.options import REQUIRED, opt, options_class, toml_line
 class DescribeOptions:
     kind: str = opt(
         REQUIRED,
-        "kind of component, preset, folder; often optional",
+        "component kind, preset or folder; often optional",
         group="Input and output",
         common=True,
     )

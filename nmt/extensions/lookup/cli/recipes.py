@@ -15,7 +15,7 @@ from nmt.installation import recipes_folder
 from nmt.log import log
 from nmt.options import opt, options_class
 
-RECIPE_KIND: Final = "recipe"  # in the manifest of a written folder
+RECIPE_KIND: Final = "recipe"  # the `kind` in the manifest of a written folder
 STEPS: Final = "run.sh"
 USES: Final = "Uses: "  # starts the line at the top of a script that lists the recipes it runs
 

@@ -24,7 +24,7 @@ class TargetColumn(ColumnKind):
     are_weights: ClassVar[bool] = True
 
     def read(self, items: ColumnItems) -> Rows:
-        """The number of each target token, taken from its word, and the number of EOS.
+        """The value of each target token, taken from its word, and the value of EOS.
 
         EOS gets 1, or 0 if all words have 0, unless the line has an additional number for it.
         """
@@ -34,7 +34,7 @@ class TargetColumn(ColumnKind):
         for i in np.flatnonzero(sentences.good & (more != 0) & (more != 1)).tolist():
             count = words.num_words[i]
             expected = (
-                f"{count}, one per target word (between spaces or tabs), or {count + 1}, with one more for the end of the "
+                f"{count}, one per target word (separated by spaces or tabs), or {count + 1}, with one more for the end of the "
                 "line"
             )
             raise items.error(i, f"{items.counts[i]} numbers; expected {expected}")

@@ -55,7 +55,7 @@ class InPlaceDistillation(RDrop):
             return whole + model.training_flops(source, target)
 
     def _depths(self, model: Model) -> tuple[int, int]:
-        """The depths of the shallower encoder and decoder, determined by depths, seed and update; greatest for update 0."""
+        """The depths of the shallower encoder and decoder, determined by depths, seed and update; the largest for update 0."""
         if model.depths is None:
             raise UserError(
                 "--criterion in-place-distillation needs a model with removable layers (use --model transformer)"

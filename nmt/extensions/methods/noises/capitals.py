@@ -10,7 +10,7 @@ from nmt.text.steps import DOTTED_I
 GREEK_MARKS: Final = re.compile("(?<=[\u0370-\u03ff\u0308])[\u0300-\u0307\u0309-\u0344]+")  # all but the diaeresis
 GREEK_HIATUS: Final = re.compile(
     "(?<=[αεηιουω]\u0301)([ιυ])(?![\u0300-\u036f])"
-)  # two vowels that only the accent on the first one separates
+)  # only the accent on the first vowel separates it from the second
 DOT_OF_I: Final = re.compile("(?<=[ijį])\u0307")  # Lithuanian keeps the dot under another accent
 GEORGIAN: Final = re.compile("([\u10d0-\u10ff]+)")
 

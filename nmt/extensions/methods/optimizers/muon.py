@@ -16,7 +16,7 @@ from nmt.optimizers.base import UNSET_LR, Groups, Uncompiled, has_sharded
 COEFFICIENTS: Final = (3.4445, -4.7750, 2.0315)  # coefficients of x, x^3 and x^5 in an iteration
 ITERATIONS: Final = 5
 MIN_NORM: Final = 1e-7
-# Matrices of equal shape are orthogonalized together: few enough to fit a CPU's caches, or enough to keep a GPU busy.
+# Matrices of equal shape are orthogonalized together: as many as fit a CPU's caches, or enough to keep a GPU busy.
 MAX_CPU_STACK: Final = 1 << 18  # numbers per stack
 MAX_STACK: Final = 1 << 24
 

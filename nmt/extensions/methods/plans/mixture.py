@@ -31,7 +31,7 @@ class MixturePlan(BatchPlan):
         source, target = (
             lengths[draws.numbers % size] for lengths in (self.corpus.source_lengths, self.corpus.target_lengths)
         )
-        if (updates := self.mixture.updates_left(start)) is not None:  # the part ends no later than the stage
+        if (updates := self.mixture.updates_left(start)) is not None:  # the part must not extend beyond the stage
             tokens = np.cumsum(target.astype(np.int64) + 1)
             stage_tokens = updates * GROUPS_PER_UPDATE * tokens_of_group(self.batch_tokens)
             count = max(1, int(np.searchsorted(tokens, stage_tokens, side="right")))

@@ -17,7 +17,7 @@ class AlignOptions:
     )
 
     def __post_init__(self) -> None:
-        preparing: Any = self  # the opened class has all options of `nmt prepare`
+        preparing: Any = self  # the complete class has all options of `nmt prepare`
         if self.align and not preparing.names_training:
             raise ValueError("--align needs training pairs (add --train, or --source and --target)")
         if self.align and any(re.match(f"{ALIGNMENT_COLUMN}[:=]", column) for column in preparing.column):

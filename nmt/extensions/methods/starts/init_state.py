@@ -1,4 +1,4 @@
-"""Starts a run with the state of another training, in addition to its weights."""
+"""Starts a run with the training state of another run, in addition to its weights."""
 
 from collections.abc import Mapping
 from typing import ClassVar, Final
@@ -37,7 +37,7 @@ WHAT: Final = {
 
 @register("start", "init-state", InitStateOptions)
 class InitState(Start):
-    """Loads the training state of the --init-from model: the optimizer, also the schedule, or all of it."""
+    """Loads the --init-from model's training state: only the optimizer, optimizer and schedule, or everything."""
 
     order: ClassVar[int] = 1  # loaded after the weights
 
@@ -91,7 +91,7 @@ class InitState(Start):
             put_schedule_state(run, state, self.trained.artefact.folder / TRAINING)
         if self.options.init_state == "all":
             progress.position, progress.epoch = saved.position, saved.epoch
-            progress.limit = saved.limit  # measured limits affect the last bits
+            progress.limit = saved.limit  # measured limits affect the last bits of results
         else:
             progress.position = run.loader.plan.first_position(progress.update)
         if run.end is not None:
@@ -104,7 +104,7 @@ class InitState(Start):
         folder, takes_all = quoted(artefact.folder), self.options.init_state == "all"
         if TRAINING not in artefact.manifest["files"]:
             raise UserError(
-                f"{self.flag}: {folder} is a model folder, without training state (use a run or checkpoint, or drop --init-state)"
+                f"{self.flag}: {folder} has no training state (use a run or checkpoint, or drop --init-state)"
             )
         state = SavedState.read(artefact)
         position = [*OF_POSITION, *registry.option_names("plan")] if takes_all else []

@@ -11,9 +11,9 @@ from nmt.options import MAX_LAYER_SIZE
 
 MIN_BATCH_TOKENS, MAX_BATCH_TOKENS = 512, 4096  # target tokens per update
 UPDATES_PER_EPOCH: Final = 100  # an update should be about a hundredth of the data
-EPOCHS: Final = 10  # Luong and Manning (2015) fine-tune for 12
+EPOCHS: Final = 10  # Luong and Manning (2015) fine-tune for 12 epochs
 MIN_UPDATES, MAX_UPDATES = 500, 20_000
-INTERVALS: Final = (1000, 500, 200, 100, 50)  # updates between validations: the longest that makes at least ten of them
+INTERVALS: Final = (1000, 500, 200, 100, 50)  # updates between validations; the longest that gives ten of them is used
 SHORTEST_INTERVAL: Final = 25
 FAILED_VALIDATIONS: Final = 5  # after this many in a row, the run stops
 MAX_WARMUP_UPDATES: Final = 500
@@ -22,7 +22,7 @@ LENGTHS: Final = (
     "max_epochs",
     "max_minutes",
 )  # if one of these is given, length and patience get no default from the data
-LORA_LR: Final = 1e-3  # learning rate of adapters: five times the rate for whole weights
+LORA_LR: Final = 1e-3  # learning rate of adapters: five times the rate for full fine-tuning
 
 
 @options_class
@@ -67,7 +67,7 @@ class LoraOptions:
         return values | {"lr": LORA_LR} if given.get("lora_rank") and "lr" in values else values
 
     def __post_init__(self) -> None:
-        training: Any = self  # it has all options of a training
+        training: Any = self  # the complete class has all training options
         if self.lora_rank and training.init_from is None:
             raise ValueError(f"--lora-rank {self.lora_rank}: adapters need a trained model (add --init-from MODEL)")
         if self.lora_rank and (training.freeze or training.init_state != "none"):
@@ -116,7 +116,7 @@ class InitStateOptions:
 
     @staticmethod
     def defaults(given: Mapping[str, Any], values: dict[str, Any]) -> dict[str, Any]:
-        """A run that continues the update count resumes a training, so it gets no defaults for fine-tuning."""
+        """A run that continues the update count resumes training, so it gets no defaults for fine-tuning."""
         return {} if given.get("init_state") in ("schedule", "all") else values
 
 
