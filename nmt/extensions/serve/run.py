@@ -22,7 +22,7 @@ from nmt.log import log
 from nmt.options import Part
 
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-LAST_SECONDS = 10  # time for running requests after a signal
+LAST_SECONDS = 10  # time for current requests to finish after a signal
 BACKLOG = 2048
 IDLE_SECONDS = 15.0  # an idle connection is closed after this time
 SERVICE_RESTART = 1012  # WebSocket close code from the registry of RFC 6455

@@ -54,7 +54,7 @@ def run(options: NewPluginOptions) -> None:
         raise UserError(f"{quoted(file)} already exists and is never overwritten (choose another file name)") from None
     except OSError as error:
         raise storage_error(error, file) from None
-    log.info(f"{quoted(file)}: wrote {kind} '{names.component}'; CHANGE marks what to edit; these commands use it:")
+    log.info(f"{quoted(file)}: wrote {kind} '{names.component}' (edit the parts marked CHANGE); these commands use it:")
     if options.json:
         print_json({"kind": kind, "name": names.component, "file": one_line(str(file)), "commands": commands})
     else:
@@ -98,7 +98,7 @@ def _placeholders(kind: str) -> _Names:
 
 
 def _renamed(text: str, kind: str, names: _Names, file: str) -> str:
-    """A text of the skeleton, with the new names in place of the old. file: how the text names the plug-in's file"""
+    """Text from the skeleton with the new names in place of the old ones. file: how the text refers to the plug-in's file"""
     new = dict(zip(_placeholders(kind), names, strict=True))
     path = f"{_placeholders(kind).option}.py"
     return re.sub("|".join(map(re.escape, [path, *new])), lambda found: new.get(found[0], file), text)

@@ -1,4 +1,4 @@
-"""A mixer of the Transformer: each position adds a fading sum of earlier positions, in place of self-attention.
+"""A mixer of the Transformer: each position adds a decaying sum of earlier positions, in place of self-attention.
 
     nmt train --plugin my_mixer.py --decoder-autoregression my-mixer --data DATA --output RUN
     nmt translate --plugin my_mixer.py --model RUN --input TEXT
