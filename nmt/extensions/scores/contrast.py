@@ -36,7 +36,7 @@ class ContrastCounts:
 
     def __init__(self, references: Sequence[float | None], categories: Sequence[str]) -> None:
         self._references, self._categories = references, categories
-        self._is_right: dict[int, bool] = {}  # by the number of the line; only lines with wrong translations
+        self._is_right: dict[int, bool] = {}  # by line number, for lines with wrong translations
         self._of_files: dict[str, tuple[int, int]] = {}
 
     def add(self, name: str, lines: Sequence[str], scores: Sequence[float | None]) -> None:

@@ -215,7 +215,7 @@ class Endpoint:
         return await _unless_gone(request, self.handler(call, fields))
 
     async def _body(self, request: Request) -> bytes:
-        """Read the body, with at most the limit in memory. Raises ProblemError for a larger body."""
+        """Read the body, keeping at most the limit in memory. Raises ProblemError for a larger body."""
         limit = round(self.options.max_body * MIB)
         too_large = ProblemError(413, f"the body is larger than {limit:,} bytes", {"Connection": "close"})
         length = request.headers.get("content-length", "")

@@ -16,7 +16,7 @@ SAME_SIGNS: Final = str.maketrans("’ʼ‑‐", "''--")  # variants of apostrop
 
 
 class Glossary:
-    """Required translations by term. Terms match whole words; a term in lower case also matches in other cases.
+    """Required translations by term. Terms match whole words; a term in lower case matches in any case.
 
     terms: an empty translation keeps the term as the text has it; terms of more than MAX_TERM_WORDS words never match
     """

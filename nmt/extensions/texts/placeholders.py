@@ -1,4 +1,4 @@
-"""Finds placeholders of programs, templates and translation tools in a text, by one table of families."""
+"""Finds placeholders of programs, templates and translation tools in a text, using one table of families."""
 
 import re
 from collections.abc import Iterator, Mapping

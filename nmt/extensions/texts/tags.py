@@ -50,7 +50,7 @@ BLOCK: Final = re.compile(
     "form|h[1-6]|head|header|hr|html|legend|li|main|menu|nav|ol|optgroup|option|p|section|select|summary|table|tbody|td|tfoot|th|"
     "thead|title|tr|ul"
 )
-# Block tags of DocBook, DITA, TEI, JATS, office documents and translation files, and their tags inside sentences.
+# Block tags of DocBook, DITA, TEI, JATS, office documents and translation files, and the inline tags of these formats.
 XML_BLOCK: Final = re.compile(
     f"{BLOCK.pattern}|ab|abstract|bookmark|cell|chapter|description|entry|example|footnote|formalpara|heading|item|itemizedlist|"
     "informaltable|l|label|lb|lg|line|list-?item|list|message|note|orderedlist|pagebreak|para|paragraph|pb|plural|row|sec|seg|"

@@ -70,7 +70,7 @@ class _Names(NamedTuple):
 
 
 def _names(kind: str, file: Path, skeleton: str) -> _Names:
-    """The names that a file gives to its component. Raises UserError if they are invalid or taken."""
+    """The names that a file gives to its component. Raises UserError if they are invalid or already taken."""
     if not FILE_NAME.fullmatch(file.name):
         example = f"my_{kind.replace('-', '_')}.py"
         raise UserError(
@@ -79,7 +79,7 @@ def _names(kind: str, file: Path, skeleton: str) -> _Names:
     option = re.sub(r"(?<=[a-z\d])(?=[A-Z])", "_", file.stem).replace("-", "_").lower()
     component, cls = option.replace("_", "-"), "".join(word.capitalize() for word in option.split("_"))
     if keyword.iskeyword(option):
-        raise UserError(f"{quoted(file)}: '{option}' is a keyword of Python (choose another file name)")
+        raise UserError(f"{quoted(file)}: '{option}' is a Python keyword (choose another file name)")
     if component in registry.names(kind):
         raise UserError(f"{quoted(file)}: the {kind} '{component}' already exists (choose another file name)")
     words, old = re.findall(r"\w+", skeleton), _placeholders(kind).cls

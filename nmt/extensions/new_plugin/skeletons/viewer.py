@@ -29,5 +29,5 @@ class MyViewer(Viewer):
         return [str(len(candidate.tokens))]
 
     def fields(self, candidate: Candidate) -> dict[str, Any]:
-        """Further fields of a candidate in the output of --json."""
+        """Additional fields of a candidate in the output of --json."""
         return {"num_tokens": len(candidate.tokens)}

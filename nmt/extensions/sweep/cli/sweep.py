@@ -235,7 +235,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def _check(options: SweepOptions, sweep: Sweep) -> None:
-    """Raise UserError for options that do not fit the file."""
+    """Raise UserError for options that contradict the file."""
     trains = "train" in sweep.fixed
     if not trains and (options.source is None or options.average is not None):
         scoring, average = "it needs --source and --reference (add both)", "--average has no checkpoints (drop it)"

@@ -13,7 +13,7 @@ from nmt.preparations.base import CountWords, Preparation
 from nmt.text.pipeline import Pipeline, Side, TextPreparer
 
 LINE: Final = "line"  # the word under which lines are counted
-HARD_SPACE, ARROW = "\u00a0", "\u2192"  # in a word that shows a line: a space, and the start of each part
+HARD_SPACE, ARROW = "\u00a0", "\u2192"  # in a word that shows a line: replaces a space, and precedes each part
 MAX_EXAMPLE: Final = 200  # maximum number of characters to show
 
 
