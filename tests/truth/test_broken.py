@@ -73,7 +73,7 @@ def test_terms_match_whole_words_and_the_longest_wins(tmp_path):
         ("a\tb\tc\n", "terms.tsv:1: 3 columns"),
         ("\tb\n", "terms.tsv:1: 2 columns"),
         ("a\tb\na\tc\n", "terms.tsv:2: second translation for the same term 'a'"),
-        ("b\tc\n" + "a " * 51 + "\tb\n", "terms.tsv:2: a term of 51 words, but terms have at most 50"),
+        ("b\tc\n" + "a " * 51 + "\tb\n", "terms.tsv:2: this term has 51 words, but at most 50 are allowed"),
     ],
 )
 def test_a_line_that_is_not_a_term_is_reported(tmp_path, text, message):

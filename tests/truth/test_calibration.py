@@ -110,7 +110,7 @@ def test_forced_decoding_also_reports_probabilities_at_a_temperature(trained):
 def test_having_no_pair_is_an_error_and_blank_and_overlong_pairs_are_ignored(trained):
     loaded = load_model(trained, torch.device("cpu"))
     model, pipeline = loaded.model, loaded.pipeline
-    with pytest.raises(InputError, match="no pair of lines to calibrate with"):
+    with pytest.raises(InputError, match="no pairs of lines to calibrate with"):
         calibrate(model, pipeline, ["", "ban", "ban des"], ["BAN", " ", "BAN " * 9], 100, 8)
     pairs = ["ban des", "lora"], ["DES BAN", "LORA"]
     alone, among = (

@@ -213,8 +213,8 @@ def test_mixed_versions_of_newstest2014_are_reported(lines):
     with pytest.raises(InputError, match="-t wmt14/full") as refused:
         Newstest2014(None).compare_lengths(*texts)
     filtered, whole = ("out", "ref.de") if lines[0] == 2737 else ("ref.de", "out")
-    assert f"{filtered} looks like the filtered newstest2014" in str(refused.value)
-    assert f"{whole} like the full one" in str(refused.value)
+    assert f"{filtered} looks like the campaign's filtered newstest2014" in str(refused.value)
+    assert f"{whole} looks like the full set" in str(refused.value)
     Newstest2014(None).compare_lengths(texts[0], System("other", [""] * 3000))
 
 

@@ -93,7 +93,7 @@ def test_a_name_is_safe_for_a_folder_and_differs_where_values_do(sweep_of):
         ('[train]\ndata = "d"\nlr = 1\n"lr.low" = 0.1', "'lr' has both a value and a range"),
         ('[train]\ndata = "d"\noutput = "o"', "'output' is set by nmt sweep"),
         ('[train]\ndata = "d"\nplugin = "p"', "'plugin' cannot be set in a file"),
-        ('[train]\ndata = "d"\n[translate]\nalpha = [0, 1]', "[translate]: 'alpha' cannot have values to try"),
+        ('[train]\ndata = "d"\n[translate]\nalpha = [0, 1]', "[translate]: 'alpha' cannot have several values"),
         ('[train]\ndata = "d"\n[translate]\nmodel = "m"', "'model' is always the trained model"),
     ],
 )
@@ -114,13 +114,13 @@ def test_an_invalid_file_is_an_error_with_its_position(text, message, sweep_of):
             "sweep.toml [train]: heads=3,seed=1: --d-model 128: must be a multiple of",
         ),
         ('model = ["transformer", "rnnsearh"]', 1, "unknown model 'rnnsearh' (did you mean 'rnnsearch'?)"),
-        ("lr = { low = 0.1, high = 0.2 }", 1, "'lr' is a range to draw from (add --trials N)"),
-        ("seed = [1, 2]", 3, "--seeds 3 needs [train], with a number as the seed"),
+        ("lr = { low = 0.1, high = 0.2 }", 1, "'lr' is a range, which needs --trials N"),
+        ("seed = [1, 2]", 3, "--seeds 3 needs a [train] table in which the seed is a number"),
         ("seed = 1.5", 1, "--seed '1.5': must be INT (set by "),
         (
             f"lr = {list(range(1, 102))}\nheads = {list(range(1, 11))}",
             1,
-            f"1,010 combinations, more than {MAX_TRIALS:,}",
+            f"1,010 combinations exceed the limit of {MAX_TRIALS:,}",
         ),
     ],
 )

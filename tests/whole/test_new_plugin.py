@@ -361,7 +361,7 @@ MISTAKES = {  # kind, text of the skeleton, text of an author: the line of the p
     "no step": ("model", "def step", "def steps", "super().__init__", "`?step`?"),
     "no output": ("model", "self.output =", "self.logits =", "@register", "no attribute 'output'"),
     "type": ("model", "return Output(features, {})", "return features", "@register", "must return Output"),
-    "shape": ("model", "Output(features,", "Output(features[0],", "@register", r"must be \(B, T, D\)"),
+    "shape": ("model", "Output(features,", "Output(features[0],", "@register", r"instead of \(B, T, D\)"),
     "layer": ("model", "nn.Linear(2 * ", "nn.Linear(3 * ", "self.join(", "shapes cannot be multiplied"),
     "loss": (
         "criterion",

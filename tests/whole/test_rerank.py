@@ -175,7 +175,7 @@ def test_models_that_cannot_rerank_are_rejected_with_the_reason(models, translat
         (["--rerank-weights=1,2"], "--rerank-weights needs --rerank"),
         (
             [f"--rerank={trained}", "--decoder=greedy"],
-            "needs several candidates per line, but this search finds one (use --decoder beam)",
+            "needs several candidates per line, but this search finds only one (use --decoder beam)",
         ),
         ([f"--model={models / 'right-to-left'}"], "cannot form an ensemble"),
         ([f"--rerank={trained}", "--rerank-weights=1"], "--rerank-weights: must be 2 numbers"),
@@ -198,7 +198,7 @@ def test_a_rerank_model_without_finite_probabilities_fails_only_its_lines(transl
     result = translate(f"--rerank={broken}")
     assert (result.code, result.out) == (5, "\n" * len(LINES))
     assert translate(f"--rerank={broken}", "--rerank-weights=1,0").out == translate().out  # it is not counted
-    assert result.err.count("a --rerank model computes no finite probability") == len(LINES) - 1
+    assert result.err.count("a --rerank model gives no candidate a finite probability") == len(LINES) - 1
 
 
 def test_a_rerank_model_out_of_memory_scores_smaller_batches_and_fails_only_single_lines(

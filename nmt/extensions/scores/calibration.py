@@ -25,7 +25,7 @@ from nmt.translate.pair_scores import encode_pairs
 
 NUM_BINS: Final = 10
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.1, 10.0
-MAX_STEPS: Final = 30  # maximum for Newton's method, which needs about five
+MAX_STEPS: Final = 30  # limit for Newton's method, which needs about five steps
 RELATIVE_TOLERANCE: Final = 1e-4  # relative change of the temperature at which the search stops
 MIN_LOG_PROB: Final = -1e4  # lower limit for impossible tokens, because 0 * -inf is NaN
 
@@ -35,7 +35,7 @@ Positions = Iterable[tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class Reliability:
-    """How confident a model is at a temperature, and how often its predictions are correct.
+    """How confident a model is at a given temperature, and how often its predictions are correct.
 
     nll: mean negative log-probability of the reference tokens, in nats
     counts, confidences, rights: for each bin of confidence (m / M, (m + 1) / M], the number of tokens, the sum of their
@@ -58,7 +58,7 @@ class Reliability:
 def fit_temperature(positions: Callable[[], Positions]) -> tuple[Reliability, Reliability]:
     """Find the temperature that minimizes the nll, with Newton's method on its inverse, in which the nll is convex.
 
-    The slope shows on which side the minimum lies, so the search interval shrinks. A step that would leave it goes to its middle.
+    The slope shows on which side the minimum lies, so the search interval shrinks. A step out of it goes to its midpoint instead.
 
     positions: function that yields all positions; it is called several times
     returns: the reliability at temperature 1 and at the best temperature between MIN_TEMPERATURE and MAX_TEMPERATURE
@@ -100,7 +100,7 @@ def _measure(positions: Positions, inverse: float) -> tuple[Reliability, float, 
         bins.index_add_(1, bin_of.cpu(), rows)
     counts, confidences, rights = bins.tolist()
     if not sum(counts):
-        raise InputError("no pair of lines to calibrate with (use a validation set)")
+        raise InputError("no pairs of lines to calibrate with (use a validation set)")
     found = Reliability(1 / inverse, nll / sum(counts), list(map(int, counts)), confidences, list(map(int, rights)))
     return found, slope, curvature
 
@@ -137,7 +137,7 @@ def calibrate(
                 pairs = [source_ids[i] for i in batch], [target_ids[i] for i in batch]
                 for log_probs, tokens in log_probs_by_position(model, *pairs):
                     if log_probs.isnan().any():
-                        raise UserError("the model gives probabilities that are not finite, so it cannot be calibrated")
+                        raise UserError("the model produces non-finite probabilities, so it cannot be calibrated")
                     yield log_probs, tokens
                 bar.advance(len(batch))
 

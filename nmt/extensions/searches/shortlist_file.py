@@ -23,8 +23,8 @@ from nmt.log import Bar, log
 from nmt.symbols import BOS, SYMBOLS
 from nmt.text.vocabulary import expand_ranges
 
-CHUNK_CELLS: Final = 1 << 22  # source tokens times target tokens that are counted at a time
-NULL: Final = BOS  # source of target tokens that translate nothing; no sentence contains it
+CHUNK_CELLS: Final = 1 << 22  # pairs of a source and a target token to count at a time
+NULL: Final = BOS  # stands for the source of target tokens that translate nothing; no sentence contains it
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def learn_shortlist(
     max_pairs: number of training pairs to use, evenly spaced over the corpus
     rounds: number of EM iterations
     max_translations: maximum number of target tokens per source token
-    max_frequent: number of most frequent target tokens that are always allowed
+    max_frequent: number of target tokens that are always allowed, the most frequent ones
 
     Skips pairs with more than MAX_PAIR_CELLS cells, with a warning. Raises UserError if no pair is left.
     """
@@ -123,9 +123,7 @@ def learn_shortlist(
 
 
 def _pairs_that_fit(corpus: Corpus, pairs: Indices) -> Indices:
-    from nmt.extensions.methods.word_alignment import (
-        MAX_PAIR_CELLS,
-    )  # only for learning: a search imports this file too
+    from nmt.extensions.methods.word_alignment import MAX_PAIR_CELLS  # needed only for learning, not in a search
 
     cells = corpus.source_lengths[pairs].astype(np.int64) * corpus.target_lengths[pairs]
     is_short = cells <= MAX_PAIR_CELLS
@@ -143,7 +141,7 @@ def _translation_model(
     corpus: Corpus, pairs: Indices, sizes: tuple[int, int], rounds: int, bar: Bar
 ) -> tuple[Indices, Indices, NDArray[np.float64]]:
     """IBM model 1 as arrays: keys source * V + target, counts of the target tokens, and probabilities given the source."""
-    from nmt.extensions.methods.word_alignment import different  # only for learning: a search imports this file too
+    from nmt.extensions.methods.word_alignment import different  # needed only for learning, not in a search
 
     V = sizes[1]
     counts = np.zeros(V, np.int64)

@@ -27,10 +27,10 @@ from nmt.extensions.serve.problems import ProblemError
 from nmt.files import read_bytes
 from nmt.log import log
 
-MAX_FIELDS: Final = 10_000  # per form
+MAX_FIELDS: Final = 10_000  # limit per form
 MIB: Final = 1 << 20
 CLIENT_GONE: Final = 499  # status that the log shows if the client disconnected
-KEY_SCHEMES: Final = ("Bearer ", "DeepL-Auth-Key ")  # in the Authorization header
+KEY_SCHEMES: Final = ("Bearer ", "DeepL-Auth-Key ")  # what precedes a key in the Authorization header
 KEY_FIELDS: Final = ("api_key", "auth_key")
 SECONDS_PER_MINUTE: Final = 60.0
 MAX_REMEMBERED_CLIENTS: Final = 100_000
@@ -45,8 +45,8 @@ Shape = Callable[[int, str], Any]
 class Call:
     """A request that has been read completely.
 
-    query: parameters of the URL
-    path: parts of the URL's path, by their names in the route
+    query: query parameters of the URL
+    path: path parameters of the URL, by their names in the route
     """
 
     headers: Mapping[str, str]
@@ -105,7 +105,7 @@ class Call:
             raise ProblemError(400, f"the body is not a valid multipart form: {quoted(error)}") from None
 
     def key(self, fields: Mapping[str, Any]) -> str:
-        """The API key that the client sent, or an empty text."""
+        """The API key that the client sent, or an empty string."""
         given = _as_utf8(self.headers.get("authorization", ""))
         for scheme in KEY_SCHEMES:
             if given.lower().startswith(scheme.lower()):
@@ -190,7 +190,7 @@ class Endpoint:
                 answered = await self._handle(request)
                 if isinstance(answered, EventStream):
                     await _unless_gone(request, answered.send(send, number))
-                    response = Response()  # has the status of the stream, for the log
+                    response = Response()  # provides the status of the stream for the log
                 else:
                     response = answered if isinstance(answered, Response) else json_response(answered)
         except (Exception, asyncio.CancelledError) as error:  # a stopping server cancels slow requests
@@ -206,7 +206,7 @@ class Endpoint:
         await response(scope, receive, send)
 
     async def _handle(self, request: Request) -> Any:
-        """Check the request, and return what the handler answers."""
+        """Check the request, and return the handler's answer."""
         query = list(request.query_params.multi_items())
         call = Call(request.headers, query, await self._body(request), request.path_params)
         fields = await call.fields()
@@ -215,7 +215,7 @@ class Endpoint:
         return await _unless_gone(request, self.handler(call, fields))
 
     async def _body(self, request: Request) -> bytes:
-        """The body. Never keeps more than the limit in memory. Raises ProblemError for a larger one."""
+        """Read the body, keeping at most the limit in memory. Raises ProblemError for a larger body."""
         limit = round(self.options.max_body * MIB)
         too_large = ProblemError(413, f"the body is larger than {limit:,} bytes", {"Connection": "close"})
         length = request.headers.get("content-length", "")
@@ -271,12 +271,12 @@ def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | 
 
 
 def client_address(connection: HTTPConnection) -> str:
-    """The client's address, or `-` if it is unknown. Requests without a key are counted by it."""
+    """The client's address, or `-` if it is unknown. Requests without a key are counted per address."""
     return connection.client.host if connection.client else "-"
 
 
 def request_id(request: Request) -> str:
-    """The request id that the client sent if it is a short word, or a new one."""
+    """The client's request id if that is a short word, otherwise a new one."""
     given = request.headers.get("x-request-id", "")
     is_word = given.isascii() and given.isprintable() and " " not in given
     return given if is_word and 0 < len(given) <= 64 else uuid.uuid4().hex

@@ -8,11 +8,9 @@ from typing import Final
 import langcodes
 
 MAX_CODE_CHARACTERS: Final = 40  # longer texts are not language codes
-CLIENT_CODE: Final = re.compile(
-    r"([A-Za-z0-9_-]+)(?:[.@][A-Za-z0-9@-]+)?"
-)  # the rest belongs to a locale: `de_DE.UTF-8`
-MACRO_LANGUAGES: Final = {"nb": "no", "nn": "no"}  # langcodes keeps them apart, because Norwegian has a code
-OTHER_SCRIPT: Final = 50  # langcodes' distance from which readers of one code may be unable to read the other
+CLIENT_CODE: Final = re.compile(r"([A-Za-z0-9_-]+)(?:[.@][A-Za-z0-9@-]+)?")  # a code or a locale: `de_DE.UTF-8`
+MACRO_LANGUAGES: Final = {"nb": "no", "nn": "no"}  # langcodes keeps these separate, because Norwegian has its own code
+OTHER_SCRIPT: Final = 50  # langcodes' distance at which a reader of one code may be unable to read the other
 CODES_AND_NAMES: Final = """
     af=Afrikaans am=Amharic ar=Arabic az=Azerbaijani be=Belarusian bg=Bulgarian bn=Bengali bs=Bosnian ca=Catalan cs=Czech
     cy=Welsh da=Danish de=German el=Greek en=English eo=Esperanto es=Spanish et=Estonian eu=Basque fa=Persian fi=Finnish

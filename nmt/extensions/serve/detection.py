@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from nmt.extensions.serve.codes import nearest_code
 
-MAX_READ_CHARACTERS: Final = 2000  # enough to detect the language as well as from the whole text
-NO_LANGUAGE: Final = re.compile(r"<[^<>]*>|&[#\w]{1,32};|https?://\S+")  # tags, entities and addresses
+MAX_READ_CHARACTERS: Final = 2000  # more characters would not improve the detection
+NO_LANGUAGE: Final = re.compile(r"<[^<>]*>|&[#\w]{1,32};|https?://\S+")  # tags, entities and web addresses
 _loading: Final = threading.Lock()  # so that simultaneous requests load the detector only once
 
 

@@ -36,7 +36,7 @@ class EventStream:
         self.has_started = False
 
     async def send(self, send: Send, request_id: str) -> None:
-        """Send all events, but not the end of the body. Closes their iterator, and raises whatever that raises."""
+        """Send all events, but not the end of the body. Closes their iterator, and raises any error of the iterator."""
         async with aclosing(self._events):
             async for event in self._events:
                 if not self.has_started:

@@ -151,7 +151,7 @@ class Problem(Struct):
     """The status and the message of an error."""
 
     status: Annotated[int, Meta(description="HTTP status")]
-    message: Annotated[str, Meta(description="error message for people")]
+    message: Annotated[str, Meta(description="human-readable error message")]
 
 
 class ErrorAnswer(Struct):

@@ -8,7 +8,7 @@ from nmt.version import __version__
 
 
 class Metrics:
-    """Counts requests and their seconds by protocol, and translated lines and characters by model."""
+    """Counts requests and their durations by protocol, and translated lines and characters by model."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()

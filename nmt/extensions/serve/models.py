@@ -31,7 +31,7 @@ _T = TypeVar("_T")
 
 LOADER: Final = "loader"  # name of the threads that load and close models
 GIB: Final = 1 << 30
-LOAD_SECONDS: Final = 10  # wait before another attempt to load a model that failed
+LOAD_SECONDS: Final = 10  # delay before another attempt to load a model that failed to load
 
 
 class Details(NamedTuple):
@@ -59,7 +59,7 @@ class ServedModel:
     """
 
     def __init__(self, name: str, path: Path, options: ServeOptions, part: Part) -> None:
-        """Read the text pipeline but not the network. Raises ArtefactError."""
+        """Read the text pipeline but not the weights. Raises ArtefactError."""
         self.name, self.path, self.options, self.part = name, path, options, part
         folder = find_model(path)
         self.pipeline = Pipeline.load(Artefact(folder, kind_of_folder(folder)))
@@ -128,7 +128,7 @@ class ServedModel:
         part = self.part
         if any(details):
             alignment = "soft" if details.alignment or details.tags else None
-            replaces = options.replace_unk and not details.tags  # it would change words inside tags
+            replaces = options.replace_unk and not details.tags  # replacing would change words inside tags
             options = replace(
                 options,
                 engine="torch",
@@ -222,7 +222,7 @@ class Models:
                         yield numbers[i], translation
                 return
             except ClosedError as error:
-                if attempt == 2:  # the model was reloaded or unloaded meanwhile, twice
+                if attempt == 2:  # the model was reloaded or unloaded twice in the meantime
                     raise busy(1) from error
             except ResourceError as error:
                 raise ProblemError(
@@ -232,7 +232,7 @@ class Models:
                 raise ProblemError(400, str(error)) from error
 
     async def _make_room(self, wanted: ServedModel) -> None:
-        """While this process exceeds its memory limit, unload the models that were used longest ago."""
+        """While this process exceeds its memory limit, unload the least recently used models."""
         if self.options.max_memory is None:
             return
         idle = [model for model in self.by_name.values() if model.is_loaded and model is not wanted]
@@ -257,7 +257,7 @@ class Models:
 def _named(given: str) -> tuple[str, Path]:
     """The name and the folder in `NAME=FOLDER` or `FOLDER`.
 
-    The folder's own name may contain `=`, as the folders of a sweep do.
+    The folder's name itself may contain `=`, as it does in a sweep.
     """
     name, equals, path = given.partition("=")
     if equals and not Path(given).exists():

@@ -70,7 +70,7 @@ class ServeOptions:
     )
     replicas: int | None = opt(
         None,
-        "batches that each model translates in parallel, sharing its threads",
+        "number of batches that each model translates in parallel, sharing its threads",
         group="Speed and memory",
         minimum=1,
         maximum=MAX_REPLICAS,
@@ -88,11 +88,11 @@ class ServeOptions:
         maximum=MAX_THREADS,
     )
     replace_unk: bool = opt(
-        False, "replace unknown words by their source words", group="Details of the output", common=True
+        False, "replace unknown words with their source words", group="Details of the output", common=True
     )
     access_log: bool = opt(True, "log each request, without its texts", group="Logging", common=True)
 
     @property
     def translator_options(self) -> TranslatorOptions:
-        """The options that say how models translate."""
+        """The options that determine how models translate."""
         return make(TranslatorOptions, vars(self))

@@ -16,7 +16,7 @@ from nmt.extensions.serve.service import Service
 
 
 class ClientProtocol(ABC):
-    """Converts clients' requests to calls of the service, and its translations to responses."""
+    """Converts clients' requests to calls to the service, and its translations to responses."""
 
     part_name: ClassVar[str]
 

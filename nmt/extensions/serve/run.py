@@ -22,7 +22,7 @@ from nmt.log import log
 from nmt.options import Part
 
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-LAST_SECONDS = 10  # time for running requests after a signal
+LAST_SECONDS = 10  # time for current requests to finish after a signal
 BACKLOG = 2048
 IDLE_SECONDS = 15.0  # an idle connection is closed after this time
 SERVICE_RESTART = 1012  # WebSocket close code from the registry of RFC 6455
@@ -79,7 +79,7 @@ class SocketConnection(WebSocketsSansIOProtocol):
 
 
 def run_server(options: ServeOptions, part: Part) -> int:
-    """Serve until a signal comes, and return its number.
+    """Serve until a signal arrives, and return its number.
 
     part: the search
     Raises ResourceError if the address is in use, and UserError for invalid options or models.
@@ -148,7 +148,7 @@ async def _run(service: Service, listener: socket.socket) -> int:
         if service.options.preload:
             for model in service.models.by_name.values():
                 await unless(is_ending.wait(), model.load(PLAIN), ClosedError())
-        # Not uvicorn's `force_exit`: it calls `wait_closed`, which from Python 3.12.1 on waits for clients to disconnect.
+        # Not uvicorn's `force_exit`: it calls `wait_closed`, which since Python 3.12.1 waits for clients to disconnect.
         await unless(is_forced.wait(), serve(), ClosedError())
     except ClosedError:
         pass

@@ -1,7 +1,7 @@
 """The queue of a model, in which lines from all clients are translated together.
 
 Threads take lines from the queue in batches. A batch takes one line from each waiting job in turn, so that a long document
-does not delay a short request. Batches are as large as the model's, and wait a few milliseconds for more lines.
+does not delay a short request. Batches have the model's batch size, and wait a few milliseconds for more lines.
 """
 
 import asyncio
@@ -19,14 +19,12 @@ from nmt.translate.requests import Request
 from nmt.translate.results import Translation
 from nmt.translate.translator import Translator
 
-MIN_CHARACTERS_PER_TOKEN: Final = (
-    3  # characters per token, for estimating token counts; real text has more, so batches stay small enough
-)
+MIN_CHARACTERS_PER_TOKEN: Final = 3  # for estimating token counts; real text has more, so batches stay small enough
 JOIN_SECONDS: Final = 5.0  # total time for the threads to finish
 TRANSLATOR: Final = "translator"  # name of the threads that translate
 
 NumberedTranslation = tuple[int, Translation]
-"""The index of a request in the list that it came with, and its translation."""
+"""The index of a request in its list, and its translation."""
 
 
 class ClosedError(Exception):
@@ -165,7 +163,7 @@ class Scheduler:
             batch: list[tuple[_Job, int]] = []
             characters = 0
             counts: Counter[_Job] = Counter()
-            later: list[_Job] = []  # jobs with more lines, but not for this batch
+            later: list[_Job] = []  # jobs with more lines, which must wait for the next batch
             while self._jobs and characters < self._batch_characters:
                 job = self._jobs.popleft()
                 batch.append((job, job.next))

@@ -23,9 +23,9 @@ from nmt.translate.results import TRUNCATED, TRUNCATED_TEXT, Candidate, Translat
 PLAIN: Final = Details()
 SENTENCES: Final = TextSettings(split=True)  # for protocols whose clients send any text
 STREAM_BATCH_LINES: Final = 16
-"""Maximum number of a stream's lines per batch. On one CPU thread the torch engine translates such a batch of transformer-small
+"""Maximum number of lines of a stream per batch. On one CPU thread the torch engine translates such a batch of transformer-small
 in 0.4 s, at 1.4 times the time per line of a batch of 64. CTranslate2 needs 0.2 s, at 1.2 times the time per line."""
-ASSUMED: Final = 0.0  # confidence in the first model's language if a text gives no sign of its language
+ASSUMED: Final = 0.0  # confidence in the first model's language if nothing indicates the text's language
 SURELY_TARGET: Final = 0.9  # minimum confidence to assume that a text is already in the target language
 
 
@@ -61,7 +61,7 @@ class Service:
         details: Details = PLAIN,
         max_batch_lines: int = STREAM_BATCH_LINES,
     ) -> AsyncGenerator[NumberedTranslation, None]:
-        """Yield the translations of requests for any texts, with their numbers, as soon as they are ready.
+        """Yield the translations of requests with texts of any kind, and their numbers, as soon as they are ready.
 
         Close the iterator (`contextlib.aclosing`) to drop the lines that have not been started.
         max_batch_lines: maximum number of these requests in one batch; small batches finish earlier
@@ -102,7 +102,7 @@ class Service:
     async def _lines(
         self, model: ServedModel, requests: Sequence[Request], details: Details, max_batch_lines: int
     ) -> AsyncGenerator[NumberedTranslation, None]:
-        """Yield the translations of one-line requests. If the search for a repair fails, its lines get the error instead."""
+        """Yield the translations of one-line requests. If the search that retries lines fails, they get the error instead."""
         num_lines, num_characters = (
             counter.labels(model.name) for counter in (self.metrics.lines, self.metrics.characters)
         )
@@ -126,7 +126,7 @@ class Service:
     async def translate_texts(
         self, model: ServedModel, requests: Sequence[Request], settings: TextSettings, details: Details = PLAIN
     ) -> list[Translation]:
-        """Translate requests for any texts, and return the translations in order."""
+        """Translate requests with texts of any kind, and return the translations in order."""
         async with aclosing(self.stream_texts(model, requests, settings, details, sys.maxsize)) as translations:
             by_number = dict([numbered async for numbered in translations])
         return [by_number[number] for number in range(len(requests))]
@@ -206,7 +206,7 @@ class Service:
     def _check(self, requests: Sequence[Request], contexts: bool = True) -> None:
         """Raise ProblemError if the requests have too many characters or lines.
 
-        contexts: whether to count their contexts too, which the client sent
+        contexts: whether to include the contexts that the client sent
         """
         characters = sum(len(request.text) for request in requests)
         characters += sum(len(line) for request in requests for line in request.context or ()) if contexts else 0
@@ -259,7 +259,7 @@ class Service:
         return Choice(self.models.find(None, language, target), standard_code(language), confidence)
 
     def _model_between(self, source: str, target: str) -> ServedModel | None:
-        """The model for a direction, or None for two codes of one known language that no model translates between."""
+        """The model for a direction, or None for two codes of one known language if no model translates between them."""
         try:
             return self.models.find(None, source, target)
         except ProblemError:

@@ -18,7 +18,7 @@ SPLITTING_NAME, INLINE_NAME = "p", "g"
 class TagRules:
     """What happens to tags, by their names.
 
-    ignored: tags with text that is not translated
+    ignored: tags whose text is not translated
     splitting: tags that end a sentence
     inline: tags that do not end a sentence
     outline: whether the parser judges all other tags; if not, they are inline

@@ -1,1 +1,1 @@
-"""Sweeps: trainings and translations with many settings."""
+"""Sweeps: training and translation with many combinations of settings."""

@@ -131,7 +131,7 @@ def run_jobs(
     """Run the steps of all jobs. As many jobs run at a time as there are slots.
 
     slots: additional options for the commands in each slot, by name
-    ended: called with each job that has no step left, or whose step failed
+    ended: callback for each job that has finished or failed
     Raises Interrupted after a stop signal, which is passed on to the commands. The same jobs can be resumed afterwards.
     """
     waiting, running, is_stopping = deque(job for job in jobs if not job.is_done), dict[int, Job](), False

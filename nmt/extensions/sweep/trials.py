@@ -21,9 +21,9 @@ COMMAND_OF_TABLE: Final[Mapping[str, Command]] = {"train": train.COMMAND, "trans
 SET_BY_SWEEP: Final = {"train": ("output", "dry_run", "json"), "translate": ("input", "output", "format", "json")}
 SEED: Final = train.TRAIN_OPTIONS["seed"]
 RANGE_KEYS: Final = ("low", "high", "log")
-MAX_TRIALS: Final = 1000  # combinations; more are probably a mistake
-DRAWS_PER_TRIAL: Final = 20  # values of a short list are often drawn twice
-DRAWN_DIGITS: Final = 4  # of a drawn fraction; enough to repeat the run, and short enough for a folder name
+MAX_TRIALS: Final = 1000  # maximum number of combinations; more are probably a mistake
+DRAWS_PER_TRIAL: Final = 20  # maximum draws per trial; values of a short list are often drawn twice
+DRAWN_DIGITS: Final = 4  # digits of a drawn fraction: enough to repeat the run, and few enough for a folder name
 MAX_NAME_CHARACTERS: Final = 120
 HASH_CHARACTERS: Final = 8
 
@@ -59,7 +59,7 @@ class Trial:
     """One run of a sweep.
 
     tried: the values that are tried, by key
-    seed: the seed of its training; None without a training
+    seed: the training seed; None without training
     settings: all settings, by command
     """
 
@@ -100,14 +100,14 @@ class Sweep:
         """The trials: `seeds` for each combination of values.
 
         draws: number of different combinations to draw; None takes all
-        Raises UserError for a range without draws, too many trials, several seeds without [train], or a bad seed.
+        Raises UserError for a range without draws, too many trials, several seeds without [train], or an invalid seed.
         """
         base = None
         if "train" in self.fixed and "seed" not in self.tried:
             base = SEED.convert(self.fixed["train"].get("seed", 1), _origin(self.path, "train"))
         if seeds > 1 and base is None:
             raise UserError(
-                f"{quoted(self.path)}: --seeds {seeds} needs [train], with a number as the seed or without a seed"
+                f"{quoted(self.path)}: --seeds {seeds} needs a [train] table in which the seed is a number or not set"
             )
         trials = []
         for tried in self._combinations(draws, draws_seed):
@@ -120,11 +120,11 @@ class Sweep:
     def _combinations(self, draws: int | None, draws_seed: int) -> list[dict[str, Any]]:
         ranges = [key for key, values in self.tried.items() if isinstance(values, Range)]
         if draws is None and ranges:
-            raise UserError(f"{quoted(self.path)}: '{quoted(ranges[0])}' is a range to draw from (add --trials N)")
+            raise UserError(f"{quoted(self.path)}: '{quoted(ranges[0])}' is a range, which needs --trials N")
         lists = [values for values in self.tried.values() if not isinstance(values, Range)]
         grid_size = math.prod(map(len, lists))
         if draws is None and grid_size > MAX_TRIALS:
-            too_many = f"{grid_size:,} combinations, more than {MAX_TRIALS:,}"
+            too_many = f"{grid_size:,} combinations exceed the limit of {MAX_TRIALS:,}"
             raise UserError(f"{quoted(self.path)}: {too_many} (use --trials N to draw some of them)")
         if draws is None or (not ranges and draws >= grid_size):
             rows = (dict(zip(self.tried, row, strict=True)) for row in product(*lists))
@@ -143,7 +143,7 @@ class Sweep:
     def _fitting(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """The settings that the trial's components have, and those that no component has (they are reported later).
 
-        settings: all settings of a trial, also those of components that it does not use
+        settings: all settings of a trial, including those of components that it does not use
         """
         chosen = {key: settings[key] for key in self.parts if key in settings}
         lacking = next(
@@ -199,9 +199,9 @@ def read_sweep(path: str) -> Sweep:
             of_any = set().union(*having.values())
             lacking = {row: frozenset(of_any - keys) for row, keys in having.items()}
         elif of_table:
-            key, own = quoted(next(iter(of_table))), "in a second file without [train], after the training"
+            key, own = quoted(next(iter(of_table))), "in a second file without [train], after training"
             raise UserError(
-                f"{_origin(path, name)}: '{key}' cannot have values to try if [train] is in the file (try them {own})"
+                f"{_origin(path, name)}: '{key}' cannot have several values in a file with [train] (try them {own})"
             )
     return Sweep(path, fixed, swept, tried, parts, lacking)
 
@@ -214,7 +214,7 @@ def _table(origin: str, name: str, settings: Mapping[str, Any]) -> OptionTable:
 def _part_tables(
     origin: str, name: str, grouped: Mapping[str, Any]
 ) -> tuple[list[str], dict[tuple[Any, ...], OptionTable]]:
-    """The keys that try components, and the options of the command for each combination of their values.
+    """The keys whose values are components to try, and the command's options for each combination of their values.
 
     A component may be part of another component that is also tried.
     """
@@ -292,7 +292,7 @@ def _draw(values: Sequence[Any] | Range, chance: Random) -> Any:
 
 
 def _texts(values: Mapping[str, Any]) -> str:
-    """Values as written in a folder name, which identifies a trial: a number and its text are the same setting."""
+    """Values as written in a folder name. That name identifies a trial, so a number and its text are the same setting."""
     return ",".join(f"{key}={_text(value)}" for key, value in values.items())
 
 

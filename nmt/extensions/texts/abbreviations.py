@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 
 from nmt.text.languages import base_language
 
-NUMBER_FOLLOWS: Final = "#NUMERIC_ONLY#"  # marks an abbreviation in Moses' lists that only a number may follow
+NUMBER_FOLLOWS: Final = "#NUMERIC_ONLY#"  # in Moses' lists, marks an abbreviation that counts only before a number
 
-# For languages in Latin letters that have no list below, and for most languages that have one.
+# Abbreviations for languages in Latin letters without a list below, and for most languages with one.
 COMMON: Final = (
     "Dr dr Prof prof Mr Mrs Ms St Inc Ltd Co Corp Jr Sr vol fig tab cf ca approx max min vs ibid pp ff ed "
     "ing dipl univ incl Ph.D e.g i.e a.o"
@@ -19,8 +19,8 @@ COMMON: Final = (
 COMMON_FINAL: Final = "etc a.m p.m"
 # Languages that write `3rd` as `3.`, at least in the names of kings.
 ORDINAL_LANGUAGES: Final = "bs cs da de dsb et eu fi fo hr hsb hu is lb lv nb nn no pl sk sl sr sv tr"
-NOUN_CAPITAL_LANGUAGES: Final = "de lb"  # a capital after `3.` does not imply a new sentence
-SYLLABIC_LANGUAGES: Final = "bs cs hr mk sk sl sr"  # words may have no vowels
+NOUN_CAPITAL_LANGUAGES: Final = "de lb"  # languages in which a capital after `3.` does not imply a new sentence
+SYLLABIC_LANGUAGES: Final = "bs cs hr mk sk sl sr"  # languages in which words may have no vowels
 
 
 class _Words(NamedTuple):
@@ -354,7 +354,7 @@ class Abbreviations(NamedTuple):
 
 @cache
 def abbreviations(language: str) -> Abbreviations:
-    """The abbreviations of a language; `usual` includes those of Moses' list. language: "en", or "en_US" with a region"""
+    """The abbreviations of a language; `usual` includes those from Moses' list. language: "en", or "en_US" with a region"""
     from sacremoses.corpus import NonbreakingPrefixes  # imported late, because it takes half a second
 
     base = base_language(language)
@@ -381,7 +381,7 @@ def abbreviations(language: str) -> Abbreviations:
 
 
 def _with_capitals(words: str) -> frozenset[str]:
-    """The words. Lower-case words are also included with a first capital and in all capitals."""
+    """The words as listed, in all capitals and, for lower-case words, with a first capital."""
     listed = words.split()
     capitals = [word[0].upper() + word[1:] for word in listed if word.islower()]
     return frozenset([*listed, *capitals, *(word.upper() for word in listed if len(word) > 1)])

@@ -1,4 +1,4 @@
-"""Expands sentences that contain ICU messages, so that each branch of the message contains a complete sentence."""
+"""Expands sentences that contain ICU messages, so that each branch contains a complete sentence."""
 
 from collections.abc import Sequence
 from dataclasses import replace

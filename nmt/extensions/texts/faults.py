@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from nmt.extensions.texts.sentences import sentences
 from nmt.extensions.texts.words import word_pattern
 
-MAX_REPEATED: Final = 8  # words in a repeated group
-REPEATS: Final = {1: 4, 2: 3}  # minimum number of times in a row, for a group of 1 word, and of 2 or more
-MIN_LENGTH: Final = 24  # characters; the length of shorter texts' translations is not judged
-SHORT: Final = 0.35  # ratio of translation length to source length below which a part is missing
-LONG: Final = 3.0  # ratio above which the translation repeats itself
+MAX_REPEATED: Final = 8  # maximum number of words in a repeated group
+REPEATS: Final = {1: 4, 2: 3}  # minimum number of repetitions in a row of 1 word, and of a group of 2 or more
+MIN_LENGTH: Final = 24  # minimum length in letters of a text whose translation is judged by length
+SHORT: Final = 0.35  # ratio of translation length to source length below which a part counts as missing
+LONG: Final = 3.0  # ratio above which the translation counts as repeating itself
 WIDE_CHARACTER: Final = 3  # number of letters that a Chinese, Japanese or Korean character counts as
 NO_ATTENTION: Final = 0.15  # total attention below which a source token counts as unread
-UNREAD_SHARE: Final = 0.4  # share of consecutive unread tokens from which a part is missing
+UNREAD_SHARE: Final = 0.4  # share of consecutive unread tokens at which a part counts as missing
 MIN_UNREAD: Final = 6
 
 
@@ -37,9 +37,9 @@ def faults(
     texts = zip((source, translation), languages, strict=True)
     num_source, num_target = (len(sentences(text, language)) for text, language in texts)
     if source_length >= MIN_LENGTH and length < SHORT * source_length:
-        found["missing"] = f"it is {length / source_length:.0%} as long as its source"
+        found["missing"] = f"it is only {length / source_length:.0%} as long as its source"
     elif 2 * num_target <= num_source:
-        found["missing"] = f"it has {num_target} of {num_source} sentences"
+        found["missing"] = f"it has only {num_target} of {num_source} sentences"
     elif weights is not None and (unread := _unread(weights)):
         found["missing"] = f"{unread} consecutive source tokens got no attention"
     elif "repeated" not in found and source_length >= MIN_LENGTH and length > LONG * source_length:

@@ -16,7 +16,7 @@ SAME_SIGNS: Final = str.maketrans("’ʼ‑‐", "''--")  # variants of apostrop
 
 
 class Glossary:
-    """Required translations by term. Terms match whole words; a term in lower case also matches in other cases.
+    """Required translations by term. Terms match whole words; a term in lower case matches in any case.
 
     terms: an empty translation keeps the term as the text has it; terms of more than MAX_TERM_WORDS words never match
     """
@@ -44,7 +44,7 @@ class Glossary:
                 )
             if (num_words := len(word_pattern().findall(term))) > MAX_TERM_WORDS:
                 raise InputError(
-                    f"{quoted(path)}:{number}: a term of {num_words:,} words, but terms have at most {MAX_TERM_WORDS}"
+                    f"{quoted(path)}:{number}: this term has {num_words:,} words, but at most {MAX_TERM_WORDS} are allowed"
                 )
             if terms.setdefault(term, texts[0]) != texts[0]:
                 raise InputError(

@@ -34,7 +34,7 @@ class BranchedMessage(NamedTuple):
 
     @property
     def counts(self) -> bool:
-        """Whether `#` stands for its number."""
+        """Whether `#` stands for the argument's number."""
         return self.kind != "select"
 
     @property

@@ -1,4 +1,4 @@
-"""Passages: plain text that is translated as a unit, with the tags, signs and placeholders that its translation gets back.
+"""Passages: plain text that is translated as a unit, with the tags, signs and placeholders that are restored in its translation.
 
 An element is a pair of tags. A marker is anything at a position that contains no text to translate, such as a single tag or a
 comment. Placeholders are part of the text (`Kept`).

@@ -24,7 +24,7 @@ Weights = NDArray[np.float64]
 THRESHOLD: Final = 0.5  # minimum attention to an element's units for a target unit to belong to it
 COPY_WEIGHT: Final = 4.0  # weight of a pair of equal units, compared to a total attention of 1
 RESYNC_CHARACTERS, RESYNC_WINDOW = 3, 40  # number of equal characters that end a difference, and the search range
-SMOOTHING: Final = 1e-4  # added to each weight
+SMOOTHING: Final = 1e-4  # constant added to each weight
 SINKHORN_ITERATIONS: Final = 10
 DISTANCE_DECAY: Final = 0.6  # decay of a unit's vote on a marker's position, per unit between them
 ALONE: Final = re.compile(f"[{LETTERS_ALONE}]")
@@ -98,7 +98,7 @@ def unit_weights(
     source, target = source_units(passage), units(translation, kept)
     into_source = _shares(passage.text, source, source_pieces)  # S V
     into_target = _shares(translation, target, target_pieces)  # T U
-    target_means = into_target / np.maximum(into_target.sum(0), 1e-9)  # columns that compute means
+    target_means = into_target / np.maximum(into_target.sum(0), 1e-9)  # each column averages over tokens
     copied = _copied([passage.text[slice(*span)] for span in source], [translation[slice(*span)] for span in target])
     mixed = target_means.T @ (np.asarray(weights, np.float64) @ into_source) + copied
     rows: Weights = mixed / np.maximum(mixed.sum(1, keepdims=True), 1e-9)
@@ -126,7 +126,7 @@ def _shares(text: str, units: Sequence[Span], pieces: Sequence[str]) -> Weights:
         "".join(text[i] for i in places).casefold(), "".join(character for _, character in characters).casefold()
     )
     shares = np.zeros((len(pieces), len(units)))
-    for (token, _), place in zip(characters, found, strict=False):  # casefold may lengthen
+    for (token, _), place in zip(characters, found, strict=False):  # casefold may make a text longer
         if 0 <= place < len(places) and (unit := unit_of[places[place]]) >= 0:
             shares[token, unit] += 1
     rows: Weights = shares / np.maximum(shares.sum(1, keepdims=True), 1)
@@ -177,8 +177,8 @@ class _Node:
     close: str
     source: tuple[int, int]
     children: list["_Node"] = field(default_factory=list)
-    markers: list[tuple[int, Marker]] = field(default_factory=list)  # with the index of the next source unit
-    # The markers with the index of the next target unit, and whether each comes before everything in the node.
+    markers: list[tuple[int, Marker]] = field(default_factory=list)  # each with the index of the next source unit
+    # Each marker with the index of the next target unit, and whether it comes before everything in the node.
     gaps: list[tuple[int, bool, Marker]] = field(default_factory=list)
     span: tuple[int, int] = (0, 0)
 
@@ -275,7 +275,7 @@ def _best_span(node: _Node, shares: Weights, free: NDArray[np.bool_], start: int
 
 
 def _gap(node: _Node, position: int, marker: Marker, weights: Weights, allowed: NDArray[np.bool_]) -> int:
-    """The position of a marker among a node's target units, by the translations of the source units around it.
+    """The position of a marker among a node's target units, based on the translations of the source units around it.
 
     position: index of the source unit after it
     allowed: whether each gap is outside the elements in the node
@@ -288,9 +288,9 @@ def _gap(node: _Node, position: int, marker: Marker, weights: Weights, allowed: 
     distance = np.where(units < position, position - 1 - units, units - position)
     strength = DISTANCE_DECAY**distance
     touches_before, touches_after = _touches(marker.before), _touches(marker.after)
-    if touches_before != touches_after:  # it belongs to the adjacent unit
+    if touches_before != touches_after:  # the marker belongs to the adjacent unit
         strength[units == (position - 1 if touches_before else position)] *= TOUCHING_FACTOR
-    votes = np.where(units < position, strength, -strength)  # for a position after the unit, or before it
+    votes = np.where(units < position, strength, -strength)  # votes for a position after the unit are positive
     sums = np.cumsum(np.append(0, weights[start:end, first:last] @ votes))
     return start + int(np.argmax(np.where(allowed, sums, -np.inf)))
 

@@ -13,7 +13,7 @@ ENDING_MARKS: Final = re.compile(r"(.*?[^.,;:!?…])([.,;:!?…]+)")
 class Reversible(Tokenizer):
     """A reversible version of a tokenizer, which uses whole words (times, tags, addresses) and SPACE_TOKEN if necessary.
 
-    Lines that the other tokenizer can restore have exactly its tokens.
+    Lines that the original tokenizer can restore get exactly its tokens.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:

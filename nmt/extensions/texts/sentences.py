@@ -13,14 +13,14 @@ from nmt.text.languages import base_language
 
 Span = tuple[int, int]  # start and end in characters
 
-MAX_CHARACTERS: Final = 1000  # per sentence; longer ones are divided
-CONTEXT_CHARACTERS: Final = 100  # characters before a space that decide whether a sentence ends there
+MAX_CHARACTERS: Final = 1000  # limit per sentence; longer ones are divided
+CONTEXT_CHARACTERS: Final = 100  # number of characters before a space that decide whether a sentence ends there
 CLOSING_MARKS: Final = "\"'”’»›)\\]}*_」』）】〉》"
-OTHER_CLOSING_MARKS: Final = "“‘«‹"  # these end German and Danish quotations, and start others
+OTHER_CLOSING_MARKS: Final = "“‘«‹"  # marks that end quotations in German and Danish, but start them elsewhere
 OPENING: Final = "\"'“‘«‹„‚(\\[{¿¡*_•·▪●◦‣–—-"  # with the hyphen last, as a character class needs it
 DASHES: Final = "-–—"  # may be list marks
 DIRECTIONS: Final = "\u200e\u200f\u061c"  # invisible marks of the writing direction
-WIDE: Final = "。！？｡।॥؟۔။។"  # no space needs to follow these
+WIDE: Final = "。！？｡।॥؟۔။។"  # marks that need no space after them
 WIDE_END: Final = re.compile(f"[{WIDE}]+[{CLOSING_MARKS}]*$")
 EAST_ASIAN: Final = "\u3040-\u30ff\u3400-\u9fff"  # kana and Chinese characters, which need no spaces around Latin marks
 BREAK: Final = re.compile(
@@ -37,7 +37,7 @@ QUOTED_IN_SENTENCE: Final = re.compile(
 LAST_WORD: Final = re.compile(r"\S+$")
 SPACED_WORD: Final = re.compile(r"(?:(?<!\S)[^\W\d_]{1,2}\.\s?)+[^\W\d_]{1,4}$")  # `z. B`, `p. m`, `v. Chr`
 ET_AL: Final = "et al"
-ACRONYM: Final = re.compile(r"(?:\w\.)+\w?")  # without its last full stop: `U.S`
+ACRONYM: Final = re.compile(r"(?:\w\.)+\w?")  # an acronym without its last full stop: `U.S`
 ROMAN_NUMBER: Final = re.compile("[IVX]{1,5}")
 ORDINAL: Final = re.compile(r"\d{1,2}|[IVX]{1,5}")
 NUMBER_LIKE: Final = re.compile(r"\d.*|[IVXLC]+|[^\W\d_]")  # 5, IV, B
@@ -130,7 +130,7 @@ class LastWords(NamedTuple):
     """The last words of a text before a full stop.
 
     earlier: the word before the last
-    forms: the last word, its part after a hyphen, and an abbreviation that was written with spaces, without them
+    forms: the last word, its part after a hyphen, and an abbreviation written with spaces, with the spaces removed
     """
 
     earlier: str

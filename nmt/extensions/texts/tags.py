@@ -11,9 +11,9 @@ from nmt.extensions.texts.messages import CHOICE_START, MESSAGE_START, closing_b
 from nmt.extensions.texts.passes.options import MarkupName
 from nmt.extensions.texts.placeholders import WIDTHLESS
 
-MAX_NESTED_ELEMENTS: Final = 100  # depth of nesting; deeper tags become markers
-MAX_ATTRIBUTE_PARTS: Final = 1000  # values in a tag and characters outside them; longer tags are text
-MAX_BROKEN_MESSAGES: Final = 10  # per text; after that, all other messages count as broken, without a search
+MAX_NESTED_ELEMENTS: Final = 100  # maximum depth of nesting; deeper tags become markers
+MAX_ATTRIBUTE_PARTS: Final = 1000  # values in a tag plus characters outside them; tags with more are text
+MAX_BROKEN_MESSAGES: Final = 10  # limit per text; all messages after that count as broken, without a search
 # Code that ends only at its own end mark: comments, code and templates. They may contain tags, and may be inside tags.
 ENDS: Final = {"<!--": "-->", "<![CDATA[": "]]>", "<?": "?>", "<%": "%>", "{%": "%}", "{{": "}}", "{#": "#}"}
 DOCTYPE: Final = r"""<!DOCTYPE(?:"[^"]*"|'[^']*'|[^"'<>\[\]])*+(?:\[[^\]]*+\]\s*+)?>"""
@@ -50,7 +50,7 @@ BLOCK: Final = re.compile(
     "form|h[1-6]|head|header|hr|html|legend|li|main|menu|nav|ol|optgroup|option|p|section|select|summary|table|tbody|td|tfoot|th|"
     "thead|title|tr|ul"
 )
-# Block tags of DocBook, DITA, TEI, JATS, office documents and translation files, and their tags inside sentences.
+# Block tags of DocBook, DITA, TEI, JATS, office documents and translation files, and the inline tags of these formats.
 XML_BLOCK: Final = re.compile(
     f"{BLOCK.pattern}|ab|abstract|bookmark|cell|chapter|description|entry|example|footnote|formalpara|heading|item|itemizedlist|"
     "informaltable|l|label|lb|lg|line|list-?item|list|message|note|orderedlist|pagebreak|para|paragraph|pb|plural|row|sec|seg|"

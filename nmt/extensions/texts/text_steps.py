@@ -32,10 +32,10 @@ from nmt.text.pipeline import Pipeline
 from nmt.translate.requests import Request
 from nmt.translate.results import BROKEN, REPAIRED, TRUNCATED_TEXT, UNCHANGED, Candidate, Translation
 
-MAX_TEXT_CHARACTERS: Final = 1 << 20  # per line that is split into sentences
-BETWEEN_BREAKS: Final = re.compile(r"[^\t\v\f\x1c-\x1e\x85\u2028\u2029]+")  # splits at breaks other than line ends
+MAX_TEXT_CHARACTERS: Final = 1 << 20  # limit for lines that are split into sentences or have markup
+BETWEEN_BREAKS: Final = re.compile(r"[^\t\v\f\x1c-\x1e\x85\u2028\u2029]+")  # text between breaks other than line ends
 DIAGONAL: Final = 10.0  # decay of weights with distance if there is no attention
-MIN_CLAUSE: Final = 20  # characters per part if a sentence is retried in parts
+MIN_CLAUSE: Final = 20  # minimum characters per part if a sentence is retried in parts
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def text_steps(request: Request, settings: TextSettings, pipeline: Pipeline) -> 
     layout = _layout(request.text, settings, settings.split and not is_constrained, pipeline)
     passages = [part for part in layout if isinstance(part, Passage)]
     if is_constrained and len(passages) > 1:
-        return Translation(error="a prefix or phrases need a text with a single block (split the text at its tags)")
+        return Translation(error="a text with a prefix or phrases must be a single block (split it at its tags)")
     work = _TextJob(request, settings, pipeline)
     translations = iter((yield from work.translated(passages)))
     parts = [part if isinstance(part, str) else next(translations) for part in layout]
@@ -387,7 +387,7 @@ def _between(passage: Passage, spans: Sequence[Span], language: str) -> list[str
     language: language of the translation, which may need no space between sentences
     """
     text, usual = passage.text, "" if base_language(language) in UNSPACED_LANGUAGES else " "
-    places = [marker.position for marker in passage.markers] or [spans[0][0]]  # markers at the ends count, too
+    places = [marker.position for marker in passage.markers] or [spans[0][0]]  # including markers at the ends
     spans = [(min(spans[0][0], places[0]), spans[0][1]), *spans[1:]]
     spans = [*spans[:-1], (spans[-1][0], max(spans[-1][1], places[-1]))]
     between = [text[: spans[0][0]]]

@@ -12,7 +12,7 @@ from nmt.extensions.texts.passages import Kept, Passage
 from nmt.symbols import UNK
 from nmt.text.pipeline import Side
 
-OTHER_SIGNS: Final = "%‰&@#*§¶†‡•/\\"  # punctuation in Unicode
+OTHER_SIGNS: Final = "%‰&@#*§¶†‡•/\\"  # signs that Unicode classifies as punctuation
 
 
 def with_unseen_signs(passage: Passage, side: Side, write: Callable[[str], str]) -> Passage:
@@ -46,7 +46,7 @@ def _unseen(text: str, lacks: Callable[[str], bool], tags: Collection[str]) -> I
             if not signs or num_neighbours > any(not text[i].isnumeric() for i in signs):
                 continue
             if lacks(text[signs[0] : signs[-1] + 1]):
-                unseen = [i for i in signs if lacks(text[i])] or signs  # the vocabulary may have each sign by itself
+                unseen = [i for i in signs if lacks(text[i])] or signs  # the vocabulary may have each sign alone
                 yield unseen[0], unseen[-1] + 1
 
 

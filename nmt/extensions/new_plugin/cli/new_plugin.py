@@ -54,7 +54,7 @@ def run(options: NewPluginOptions) -> None:
         raise UserError(f"{quoted(file)} already exists and is never overwritten (choose another file name)") from None
     except OSError as error:
         raise storage_error(error, file) from None
-    log.info(f"{quoted(file)}: wrote {kind} '{names.component}'; CHANGE marks what to edit; these commands use it:")
+    log.info(f"{quoted(file)}: wrote {kind} '{names.component}' (edit the parts marked CHANGE); these commands use it:")
     if options.json:
         print_json({"kind": kind, "name": names.component, "file": one_line(str(file)), "commands": commands})
     else:
@@ -70,7 +70,7 @@ class _Names(NamedTuple):
 
 
 def _names(kind: str, file: Path, skeleton: str) -> _Names:
-    """The names that a file gives to its component. Raises UserError if they are invalid or taken."""
+    """The names that a file gives to its component. Raises UserError if they are invalid or already taken."""
     if not FILE_NAME.fullmatch(file.name):
         example = f"my_{kind.replace('-', '_')}.py"
         raise UserError(
@@ -79,7 +79,7 @@ def _names(kind: str, file: Path, skeleton: str) -> _Names:
     option = re.sub(r"(?<=[a-z\d])(?=[A-Z])", "_", file.stem).replace("-", "_").lower()
     component, cls = option.replace("_", "-"), "".join(word.capitalize() for word in option.split("_"))
     if keyword.iskeyword(option):
-        raise UserError(f"{quoted(file)}: '{option}' is a keyword of Python (choose another file name)")
+        raise UserError(f"{quoted(file)}: '{option}' is a Python keyword (choose another file name)")
     if component in registry.names(kind):
         raise UserError(f"{quoted(file)}: the {kind} '{component}' already exists (choose another file name)")
     words, old = re.findall(r"\w+", skeleton), _placeholders(kind).cls
@@ -98,7 +98,7 @@ def _placeholders(kind: str) -> _Names:
 
 
 def _renamed(text: str, kind: str, names: _Names, file: str) -> str:
-    """A text of the skeleton, with the new names in place of the old. file: how the text names the plug-in's file"""
+    """Text from the skeleton with the new names in place of the old ones. file: how the text refers to the plug-in's file"""
     new = dict(zip(_placeholders(kind), names, strict=True))
     path = f"{_placeholders(kind).option}.py"
     return re.sub("|".join(map(re.escape, [path, *new])), lambda found: new.get(found[0], file), text)

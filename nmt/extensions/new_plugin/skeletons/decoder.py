@@ -30,7 +30,7 @@ class MyDecoder(Decoder):
 
     def __init__(self, options: MyDecoderOptions) -> None:
         super().__init__(options)
-        self.paths = options.beam_size  # hypotheses per sentence; batches are made small enough for them
+        self.paths = options.beam_size  # hypotheses per sentence, which limit the size of batches
 
     def decode(self, scorer: Scorer, source: Tensor, constraints: Sequence[Constraints]) -> list[list[Hypothesis]]:
         """Translate a batch. source: (B, S). Returns at least one hypothesis per sentence, best first."""
@@ -50,7 +50,7 @@ class MyDecoder(Decoder):
             rewards = self.options.token_reward * (torch.arange(log_probs.shape[1], device=device) != EOS)
             scores = totals[:, None] + log_probs + rewards  # CHANGE: the scores that rank hypotheses
             totals, best = scores.view(B, -1).topk(W)  # B W
-            rows = (best // log_probs.shape[1]).flatten() + W * sentences  # the hypotheses that are continued
+            rows = (best // log_probs.shape[1]).flatten() + W * sentences  # the hypotheses that these tokens extend
             totals, tokens = totals.flatten(), (best % log_probs.shape[1]).flatten()
             state.reorder(rows)
             prefixes, ended = torch.cat([prefixes[rows], tokens[:, None]], 1), ended[rows] | (tokens == EOS)
@@ -60,7 +60,7 @@ class MyDecoder(Decoder):
             self.hypothesis(row[: row.index(EOS)], total)
             for row, total in zip(prefixes.tolist(), totals.tolist(), strict=True)
         ]
-        return [[found[sentence * W]] for sentence in range(B)]  # topk has put the best one first
+        return [[found[sentence * W]] for sentence in range(B)]  # topk returns the best hypothesis first
 
     def hypothesis(self, tokens: list[int], score: float) -> Hypothesis:
         """A translation: its tokens without EOS, its log-probability in nats, and the score that ranks it."""

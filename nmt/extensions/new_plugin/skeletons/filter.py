@@ -20,7 +20,7 @@ class MyFilterOptions:  # a request in JSON may also have a field "my-filter" wi
 
 @register("filter", "my-filter", MyFilterOptions)
 class MyFilter(Filter):
-    """Forbids all tokens that contain one of some characters."""
+    """Forbids all tokens that contain any of the given characters."""
 
     @classmethod
     def texts_of_all(cls, options: MyFilterOptions) -> Sequence[str]:
@@ -35,6 +35,6 @@ class MyFilter(Filter):
 
         def forbid(tokens: Sequence[int], num_forced: int) -> NDArray[np.bool_]:
             """(V,) True for each token that must not follow `tokens`."""
-            return forbidden  # CHANGE: it may depend on the tokens so far
+            return forbidden  # CHANGE: the forbidden tokens, which may depend on `tokens`
 
         return forbid

@@ -53,7 +53,7 @@ class MyKernel(Kernel):
 
     def fits(self, owner: Any, inputs: Tensor) -> bool:
         """Whether to use the kernel for inputs on this device and of this type."""
-        return inputs.device.type == "cpu"  # CHANGE: where it is faster
+        return inputs.device.type == "cpu"  # CHANGE: where the kernel is faster
 
     def compute(self, owner: Any, *given: Tensor) -> Sequence[Tensor]:
         """Must return what the marked method returns. owner: the criterion; given: the method's arguments"""

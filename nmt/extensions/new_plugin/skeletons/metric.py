@@ -1,4 +1,4 @@
-"""A metric: the F-score of words, whatever their order.
+"""A metric: the F-score of words, regardless of their order.
 
 nmt evaluate --plugin my_metric.py --metrics my-metric --hypothesis HYPOTHESIS --reference REFERENCE
 nmt train --plugin my_metric.py --valid-metrics my-metric --best-by my-metric --data DATA --output RUN

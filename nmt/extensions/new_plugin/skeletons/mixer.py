@@ -1,4 +1,4 @@
-"""A mixer of the Transformer: each position adds a fading sum of earlier positions, in place of self-attention.
+"""A mixer of the Transformer: each position adds a decaying sum of earlier positions, in place of self-attention.
 
     nmt train --plugin my_mixer.py --decoder-autoregression my-mixer --data DATA --output RUN
     nmt translate --plugin my_mixer.py --model RUN --input TEXT
@@ -19,7 +19,7 @@ from nmt.nn.linear import Linear
 
 @options_class
 class MyMixerOptions:  # CHANGE: each option becomes a flag; its name must differ from all options of the Transformer
-    my_mixer: float = opt(0.5, "share of the past that each position keeps", minimum=0, below=1)
+    my_mixer: float = opt(0.5, "share of the earlier sum that each position keeps", minimum=0, below=1)
 
 
 @register("mixer", "my-mixer", MyMixerOptions)

@@ -55,7 +55,7 @@ class MyModel(Model):
         return Output(features, {})
 
     def start(self, source: Tensor) -> State:
-        """Search: the state before the first token. Tensors per sentence are never copied for each hypothesis."""
+        """Search: the state before the first token. Per-sentence tensors are not copied for each hypothesis."""
         states, is_token, hidden = self.read(source)
         return State({"states": states, "is_token": is_token}, {"hidden": hidden})
 

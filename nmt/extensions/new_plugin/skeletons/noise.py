@@ -1,4 +1,4 @@
-"""A noise: replaces some source tokens with random ones, and different tokens in each epoch (SwitchOut, Wang et al., 2018).
+"""A noise: replaces some source tokens, different ones in each epoch, with random tokens (SwitchOut, Wang et al., 2018).
 
     nmt train --plugin my_noise.py --my-noise 0.1 --data DATA --output RUN
     nmt status RUN
@@ -35,7 +35,7 @@ class MyNoiseOptions:  # the noise is in use when one of its options differs fro
 class MyNoise(Noise):
     """Random tokens in place of source tokens."""
 
-    keeps_text = True  # if the noise changed the text, set False: validation then gets the original source too
+    keeps_text = True  # set False if the noise changes the text; validation then also gets the original source
 
     def __init__(self, options: MyNoiseOptions, context: NoiseContext) -> None:
         self.probability, self.seed = options.my_noise, context.seed
@@ -47,6 +47,6 @@ class MyNoise(Noise):
         rows = [np.random.default_rng((self.seed, epoch, int(draw))).random((length, 2)) for draw in draws]
         chances = torch.from_numpy(np.stack(rows))  # B S 2
         others = len(SYMBOLS) + (chances[..., 1] * (self.size - len(SYMBOLS))).long()
-        # CHANGE: which tokens are replaced, and by what. Control symbols, such as padding and EOS, stay.
+        # CHANGE: which tokens are replaced, and by what. Control symbols, such as padding and EOS, are kept.
         is_replaced = (chances[..., 0] < self.probability) & (batch.source >= UNK)
         return replace(batch, source=torch.where(is_replaced, others, batch.source))

@@ -1,4 +1,4 @@
-"""An optimizer: Lion, which steps by the sign of its momentum (Chen et al., 2023, algorithm 2).
+"""An optimizer: Lion, which steps in the direction of its momentum's sign (Chen et al., 2023, algorithm 2).
 
 nmt train --plugin my_optimizer.py --optimizer my-optimizer --schedule inverse-sqrt --lr 0.0001 --data DATA --output RUN
 nmt status RUN
@@ -14,9 +14,9 @@ from nmt import opt, options_class, register
 
 @options_class
 class MyOptimizerOptions:  # CHANGE: each option becomes a flag; the learning rate comes from --schedule
-    beta1: float = opt(0.9, "share of the old momentum in a step", minimum=0, below=1)
+    beta1: float = opt(0.9, "weight of the old momentum in a step", minimum=0, below=1)
     beta2: float = opt(0.99, "share of the old momentum that is kept", minimum=0, below=1)
-    decay: float = opt(0.0, "weight decay per update, times the learning rate", minimum=0)
+    decay: float = opt(0.0, "weight decay per update, multiplied by the learning rate", minimum=0)
 
 
 @register("optimizer", "my-optimizer", MyOptimizerOptions)

@@ -19,7 +19,7 @@ class MyReporterOptions:  # the reporter is in use when one of its options diffe
 
 @register("reporter", "my-reporter", MyReporterOptions)
 class MyReporter(Reporter):
-    """One line for each logged update: number, loss, learning rate."""
+    """One line for each logged update: its number, loss and learning rate."""
 
     def __init__(self, options: MyReporterOptions, folder: Path) -> None:
         self.path = folder / "my_reporter.csv"

@@ -10,9 +10,9 @@ from nmt.schedules.base import Schedule
 
 @options_class
 class MyScheduleOptions:  # CHANGE: each option becomes a flag, such as --lr
-    lr: float = opt(0.001, "highest learning rate", above=0)
-    warmup_updates: int = opt(100, "number of updates until the learning rate is highest", minimum=1)
-    halve_every: int = opt(1000, "updates after which the learning rate is halved", minimum=1)
+    lr: float = opt(0.001, "maximum learning rate", above=0)
+    warmup_updates: int = opt(100, "number of updates until the learning rate reaches its maximum", minimum=1)
+    halve_every: int = opt(1000, "number of updates between two halvings of the learning rate", minimum=1)
 
 
 @register("schedule", "my-schedule", MyScheduleOptions)

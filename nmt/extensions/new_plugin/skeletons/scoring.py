@@ -14,7 +14,7 @@ from nmt.scorings.base import PairScorer, Scoring, value_of
 class MyScoringOptions:  # the scoring is in use when one of its options differs from its default
     my_scoring: int = opt(
         0,
-        "print only this many pairs, those with the lowest scores; 0 prints all",
+        "print only the N pairs with the lowest scores; 0 prints all",
         minimum=0,
         group="Details of the output",
     )
@@ -25,13 +25,13 @@ class MyScoring(Scoring):
     """Line number, score and target of the pairs with the lowest scores."""
 
     def texts(self, scorer: PairScorer) -> Iterator[str]:
-        """The output, in parts of any size. self.options: the options of `nmt score` and your own"""
+        """Yield the output in chunks of any size. self.options: the options of `nmt score` and your own"""
         rows = list[tuple[float | None, int, str]]()
         for targets, pairs in scorer.windows(self.options.target):
             for target, pair in zip(targets, pairs, strict=True):
                 rows.append(
                     (value_of(self.options, pair), len(rows) + 1, target)
-                )  # a score in nats; None for a failure
+                )  # a score in nats, or None if scoring failed
         known = sorted(row for row in rows if row[0] is not None)
         for value, number, target in known[: self.options.my_scoring]:  # CHANGE: what is printed
             yield f"{number}\t{value:.4f}\t{target}\n"

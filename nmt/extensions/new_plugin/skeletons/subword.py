@@ -19,7 +19,7 @@ SIZE = 3  # CHANGE: characters per piece
 class MySubwordVocabulary(WordVocabulary):
     """A list of pieces. Its file is saved in data and model folders, and read again to encode and decode texts."""
 
-    suffix = ".pieces"  # of the vocabulary's file
+    suffix = ".pieces"  # file name extension of the vocabulary
 
     @staticmethod
     def cut(text: str) -> str:
@@ -53,7 +53,7 @@ class MySubword(Subword):
     takes_all = True  # --vocab-size 0 keeps all pieces
 
     def learn(self, text: TrainingText) -> MySubwordVocabulary:
-        """The vocabulary of the training text. self.options: those of `nmt prepare`"""
+        """The vocabulary of the training text. self.options: the options of `nmt prepare`"""
         counts = Counter[str]()
         for word, count in text.word_counts().items():
             for piece in MySubwordVocabulary.cut(word).split(" "):

@@ -14,7 +14,7 @@ JOINED = "\uffed"  # marks where a word and a punctuation mark were joined, so t
 
 
 @options_class
-class MyTokenizerOptions:  # a tokenizer may have options of `nmt prepare`, but it is built from the language alone
+class MyTokenizerOptions:  # a tokenizer may add options to `nmt prepare`, but it is built from the language alone
     pass
 
 
@@ -23,7 +23,7 @@ class MyTokenizer(Tokenizer):
     """Puts spaces around punctuation, and a mark where there was no space."""
 
     def tokenize(self, text: str) -> str:
-        """A line with one space between its words. self.language: its code, such as "en" """
+        """A line with one space between its words. self.language: the language code, such as "en" """
         separated = re.sub(r"(?<=\w)(?=[^\w\s])", f" {JOINED}", text)  # CHANGE: the rules
         return re.sub(r"(?<=[^\w\s])(?=\w)", f"{JOINED} ", separated)
 

@@ -25,9 +25,9 @@ class MyViewer(Viewer):
         """Called for each line, in order, before it is printed. number: number of the line, from 0"""
 
     def columns(self, candidate: Candidate) -> list[str]:
-        """What is printed after a candidate, each item after `|||`."""  # CHANGE: what is printed
+        """The items to print after a candidate, each preceded by `|||`."""  # CHANGE: what is printed
         return [str(len(candidate.tokens))]
 
     def fields(self, candidate: Candidate) -> dict[str, Any]:
-        """Further fields of a candidate in the output of --json."""
+        """Additional fields of a candidate in the output of --json."""
         return {"num_tokens": len(candidate.tokens)}

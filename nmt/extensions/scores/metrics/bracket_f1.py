@@ -14,9 +14,9 @@ from nmt.metrics.base import Lines, Metric, References, Score
 from nmt.options import NoOptions
 from nmt.version import __version__
 
-DELETED: Final = frozenset(("TOP", "-NONE-", ",", ":", "``", "''", "."))  # DELETE_LABEL of COLLINS.prm: tags and labels
-EQUAL_LABELS: Final = {"PRT": "ADVP"}  # EQ_LABEL of COLLINS.prm
-LABEL_END: Final = re.compile("[-=]")  # end of a label without its function tags
+DELETED: Final = frozenset(("TOP", "-NONE-", ",", ":", "``", "''", "."))  # labels to drop (DELETE_LABEL in COLLINS.prm)
+EQUAL_LABELS: Final = {"PRT": "ADVP"}  # labels that count as equal (EQ_LABEL in COLLINS.prm)
+LABEL_END: Final = re.compile("[-=]")  # the start of a label's function tags
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def read_tree(line: str) -> LinearisedTree | None:
 
 
 class BracketCounts(NamedTuple):
-    """Counts of constituents in both sides, in hypotheses and in references. failed: number of hypotheses that are not trees"""
+    """Numbers of constituents: matched, in hypotheses, and in references. failed: number of hypotheses that are not trees"""
 
     matched: int
     hypothesis: int
@@ -58,7 +58,7 @@ class BracketCounts(NamedTuple):
 
     @property
     def precision(self) -> float:
-        """Precision in percent, like recall and F1. Without any constituents it is 100, or 0 if a sentence failed."""
+        """Precision in percent, as are recall and F1. Without any constituents it is 100, or 0 if a sentence failed."""
         return self._percent(self.matched, self.hypothesis)
 
     @property
@@ -97,7 +97,7 @@ def _counted(tree: LinearisedTree, kept: Sequence[int]) -> Counter[tuple[str, in
 
 @register("metric", "bracket-f1", NoOptions)
 class BracketF1(Metric):
-    """Labelled bracketing F1 of linearised trees, 0 to 100. A sentence that is not a tree matches nothing."""
+    """Labelled bracketing F1 of linearised trees, 0 to 100. In a sentence that is not a tree, nothing matches."""
 
     def __call__(self, hypotheses: Lines, references: References, sources: Lines | None = None) -> Score:
         """See Metric. Raises InputError for a reference that is not a tree, UserError for several references."""

@@ -13,7 +13,7 @@ from nmt.metrics.bleu import Bleu
 from nmt.version import __version__
 
 MAX_NGRAM_TOKENS: Final = 4
-CACHED_COUNTS: Final = 1024  # a reference is compared with many hypotheses
+CACHED_COUNTS: Final = 1024  # lines kept, because a reference is compared with many hypotheses
 
 
 class _Matches(NamedTuple):

@@ -20,7 +20,7 @@ from nmt.metrics.sacrebleu import corpus_score
 from nmt.text.corpus import text_name
 
 COMPOUND_LANGUAGES: Final = ("de",)  # published BLEU for these languages uses split compounds
-CACHED_LINES: Final = 65536  # lines are tokenized once for several scores
+CACHED_LINES: Final = 65536  # so that lines are tokenized only once for several scores
 
 # The marks that replace-unicode-punctuation.perl replaces. It turns a fullwidth 1 into a quote. This bug is part of the score.
 MARKS: Final = "，、”“∶：？《》）！（；１」「０３２５６９７８４～’━〈〉【】％"

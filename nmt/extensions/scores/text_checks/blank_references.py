@@ -13,7 +13,7 @@ from nmt.text.corpus import is_invisible
 
 @register("text-check", "blank-references", NoOptions)
 class BlankReferences(TextCheck):
-    """Reports blank lines in a reference file, and lines that no file has a reference for."""
+    """Reports blank lines in a reference file, and lines for which no file has a reference."""
 
     def examine(self, systems: Sequence[System], references: Sequence[System]) -> None:
         blanks = [{i for i, line in enumerate(text.lines, 1) if is_invisible(line)} for text in references]

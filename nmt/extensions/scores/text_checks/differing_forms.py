@@ -13,9 +13,7 @@ from nmt.log import log
 from nmt.metrics.base import Lines
 from nmt.text.forms import UNICODE_FORMS
 
-MIN_COMPATIBLE_LINES: Final = (
-    0.01  # share of the lines; in newstest2013 up to 0.2 % differ by chance, for example by an ellipsis
-)
+MIN_COMPATIBLE_LINES: Final = 0.01  # minimum share of lines; in newstest2013, up to 0.2 % differ by chance
 
 
 @register("text-check", "differing-forms", UnicodeFormOptions)
@@ -40,7 +38,7 @@ class DifferingForms(TextCheck):
                     )
 
     def _differing(self, hypotheses: Lines, references: Lines) -> dict[str, int]:
-        """Count the lines that would match better in nfc, and those that would match better in nfkc if there are many."""
+        """Count the lines that would match better in nfc and, if there are many, those that would match better in nfkc."""
         found, given = dict[str, int](), self.options.normalization
         if given == "none" and (count := count_better(hypotheses, references, "none", "nfc")):
             found["nfc"] = count
@@ -58,7 +56,7 @@ def count_better(hypotheses: Lines, references: Lines, before: str, after: str) 
 
 
 def _differences(pair: tuple[str, str], form: str) -> int:
-    """The number of characters, including their marks, that only one of two lines contains. form: Unicode form of both"""
+    """The number of characters (each with its marks) that only one of two lines contains. form: Unicode form of both lines"""
     one, other = (Counter(_characters(UNICODE_FORMS[form](line))) for line in pair)
     return (one - other).total() + (other - one).total()
 

@@ -9,8 +9,8 @@ from nmt.errors import InputError, quoted
 from nmt.evaluations.base import System, TextCheck
 from nmt.options import NoOptions
 
-SUBWORD: Final = re.compile(r"\S@@(?:\s|$)|(?:^|\s)\u2581")  # as written by subword-nmt and by SentencePiece
-MAX_SUBWORD_LINES: Final = 0.1  # share of the lines; more are not a coincidence
+SUBWORD: Final = re.compile(r"\S@@(?:\s|$)|(?:^|\s)\u2581")  # a subword as written by subword-nmt or SentencePiece
+MAX_SUBWORD_LINES: Final = 0.1  # share of lines; a larger share is no coincidence
 
 
 @register("text-check", "joined-words", NoOptions)

@@ -22,10 +22,10 @@ class Newstest2014(TextCheck):
         if {len(text.lines), len(reference.lines)} == {FILTERED_LINES, FULL_LINES}:
             filtered, full = sorted((text, reference), key=lambda one: len(one.lines))
             raise InputError(
-                f"{quoted(text.name)} has {len(text.lines):,} lines, {quoted(reference.name)} has {len(reference.lines):,}: "
-                f"{quoted(filtered.name)} looks like the filtered newstest2014 of the campaign (sacreBLEU's wmt14), "
-                f"{quoted(full.name)} like the full one (wmt14/full), which the paper uses (to print the full one, use "
-                "sacrebleu -t wmt14/full -l en-de --echo src, or ref)"
+                f"{quoted(text.name)} has {len(text.lines):,} lines, but {quoted(reference.name)} has {len(reference.lines):,}: "
+                f"{quoted(filtered.name)} looks like the campaign's filtered newstest2014 (sacreBLEU's wmt14), and "
+                f"{quoted(full.name)} looks like the full set (wmt14/full), which the paper uses (to print the full set, use "
+                "sacrebleu -t wmt14/full -l en-de --echo src, or --echo ref)"
             )
 
     def examine(self, systems: Sequence[System], references: Sequence[System]) -> None:
@@ -37,6 +37,6 @@ def warn_of_newstest2014(names: Sequence[str], num_lines: int) -> None:
     """Warn if the length and one of the names suggest that a test set is the filtered newstest2014."""
     if num_lines == FILTERED_LINES and any(NEWSTEST2014.search(name) for name in names):
         log.warn(
-            f"this test set has {FILTERED_LINES:,} lines, like the filtered newstest2014 of the campaign (sacreBLEU's wmt14); "
+            f"this test set has {FILTERED_LINES:,} lines, like the campaign's filtered newstest2014 (sacreBLEU's wmt14); "
             f"the paper uses all {FULL_LINES:,} lines (wmt14/full), so the scores cannot be compared"
         )

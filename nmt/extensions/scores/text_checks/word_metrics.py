@@ -12,11 +12,11 @@ from nmt.metrics.bleu import TOKENIZER_PACKAGES, Bleu, language_tokenizer
 from nmt.metrics.ter import Ter
 from nmt.options import AUTO, NoOptions
 
-# A run of letters in scripts without spaces between words: Thai to Tibetan, Myanmar, Khmer, kana and Han. Words are shorter.
+# A run of letters, longer than a word, in scripts without spaces between words: Thai to Tibetan, Myanmar, Khmer, kana, Han.
 UNSPACED: Final = re.compile(
     "[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3005\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]{8}"
 )
-MAX_UNSPACED_LINES: Final = 0.1  # share of the lines; more are not just quotations
+MAX_UNSPACED_LINES: Final = 0.1  # share of lines; a larger share is not just quotations
 SPACED_TOKENIZERS: Final = ("13a", "intl")  # tokenizers that need spaces between words
 
 

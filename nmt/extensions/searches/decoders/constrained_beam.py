@@ -29,7 +29,7 @@ from nmt.symbols import EOS, UNK
 from nmt.text.languages import UNSPACED_LANGUAGES, base_language
 from nmt.text.pipeline import Pipeline, Side
 
-ATTACHED_LANGUAGES: Final = UNSPACED_LANGUAGES | {"ko"}  # these languages write no spaces between words
+ATTACHED_LANGUAGES: Final = UNSPACED_LANGUAGES | {"ko"}  # languages in which words may end without a space
 Phrase = tuple[int, ...]
 Continuation = tuple[float, int, int]
 """Log-probability of the whole hypothesis (nats), index of the hypothesis that it continues, and its last token."""
@@ -37,7 +37,7 @@ Continuation = tuple[float, int, int]
 
 @dataclass(frozen=True)
 class WordParts:
-    """Says which tokens may be parts of words.
+    """The tokens that may be parts of words.
 
     continuing: tokens that continue the preceding word
     ending: tokens that end with a letter or digit
@@ -101,7 +101,7 @@ class PhraseProgress:
         Phrases may share tokens: the end of a phrase, complete or not, may be the start of another.
         """
         tokens = (*self.started, token)
-        ends = [tokens[start:] for start in range(len(tokens))]  # the longest first
+        ends = [tokens[start:] for start in range(len(tokens))]  # the longest one first
         before = self.unmet | self.ended if token in self.words.continuing else self.unmet
         unmet = before.difference(ends)
         started = next((end for end in ends if any(phrase[: len(end)] == end for phrase in unmet)), ())
@@ -178,7 +178,7 @@ def _restrict(log_probs: Tensor, progress: PhraseProgress, tokens_left: int) -> 
         log_probs.fill_(-math.inf)
         log_probs[phrase_tokens] = kept
     needed = remaining + len(progress.started) + sum(map(len, progress.ended))
-    if progress.ended and tokens_left <= needed:  # too few tokens to emit the ended phrases again
+    if progress.ended and tokens_left <= needed:  # too few tokens are left to emit the ended phrases again
         log_probs[sorted(progress.words.continuing - progress.next_tokens())] = -math.inf
 
 
@@ -190,7 +190,7 @@ def _prune(log_probs: Tensor, progress: PhraseProgress, prune: float) -> None:
 
 
 def _candidates(scores: Tensor, progress: Sequence[PhraseProgress], size: int) -> list[Continuation]:
-    """The best `size` continuations, the best one per hypothesis, and all that continue or end a phrase; best first."""
+    """The best `size` continuations, the best one of each hypothesis, and all that continue or end a phrase, best first."""
     V = scores.shape[1]
     indices = set(scores.flatten().topk(min(size, scores.numel())).indices.tolist())
     indices |= {parent * V + token for parent, token in enumerate(scores.argmax(1).tolist())}

@@ -1,7 +1,7 @@
 """Diverse beam search (Vijayakumar et al., 2016): each group of beams is penalised for the tokens of earlier groups.
 
 At each step a group ranks its continuations by log-probability minus `diversity_strength` times the number of hypotheses
-of earlier groups that continue with that token (Hamming diversity). Reported log-probabilities and scores have no penalty.
+of earlier groups that continue with that token (Hamming diversity). Reported log-probabilities and scores exclude the penalty.
 """
 
 from typing import Any, cast

@@ -25,9 +25,9 @@ from nmt.text.pipeline import Pipeline
 
 @register("decoder", "mbr", MbrOptions)
 class Mbr(Decoder):
-    """Minimum Bayes risk: chooses among samples or beam hypotheses the one that is most similar to the others."""
+    """Minimum Bayes risk: from samples or beam hypotheses, chooses the one that is most similar to the others."""
 
-    takes_shortlist = False  # it reads its candidates as text
+    takes_shortlist = False  # candidates are compared as text
 
     def __init__(self, options: MbrOptions) -> None:
         self.options = options
@@ -56,7 +56,7 @@ class Mbr(Decoder):
         ]
 
     def _ranked(self, source: list[int], candidates: list[Hypothesis]) -> list[Hypothesis]:
-        """The n_best different candidates for a source row with the greatest expected utility, best first."""
+        """The `n_best` distinct candidates of a source row with the greatest expected utility, best first."""
         finite = [candidate for candidate in candidates if math.isfinite(candidate.log_prob)]
         if not finite:
             return candidates[:1]

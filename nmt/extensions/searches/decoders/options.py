@@ -18,7 +18,7 @@ class ConstrainedBeamOptions(BeamOptions):
 
 @options_class
 class DiverseBeamOptions(BeamOptions):
-    groups: int = opt(2, "number of equal groups that the beam is split into", group="Search", minimum=1)
+    groups: int = opt(2, "number of groups of equal size that the beam is split into", group="Search", minimum=1)
     diversity_strength: float = opt(
         0.5,
         "penalty, in nats, for each hypothesis of earlier groups that chose the same token",
@@ -67,9 +67,7 @@ class SamplingOptions(SearchOptions):
         minimum=0,
         below=1,
     )
-    sampling_seed: int = opt(
-        1, "random seed; equal seeds and equal source sentences give equal samples", group="Search"
-    )
+    sampling_seed: int = opt(1, "random seed; the same seed and source sentence give the same samples", group="Search")
     n_best: int = opt(
         1,
         "samples per sentence, most probable first",

@@ -24,9 +24,7 @@ from nmt.extensions.searches.decoders.options import SamplingOptions
 from nmt.models.base import Scorer
 from nmt.symbols import PAD
 
-MAX_SAMPLES_AT_ONCE: Final = (
-    16  # per sentence, because each sample attends to the cache of all samples that are drawn together
-)
+MAX_SAMPLES_AT_ONCE: Final = 16  # per sentence, because each sample attends to the cache of all samples drawn together
 _32_BITS: Final = 0xFFFFFFFF
 
 
@@ -100,7 +98,7 @@ def draw(log_probs: Tensor, bits: Tensor) -> Tensor:
     cumulative = torch.softmax(log_probs, 1).cumsum(1, dtype=torch.float64)  # N K
     uniform = (bits.double() + 0.5) / 2**32  # below 1, so that the cumulative probability always exceeds it
     found = torch.searchsorted(cumulative, uniform[:, None] * cumulative[:, -1:], right=True).squeeze(1)
-    return found.clamp(max=log_probs.shape[1] - 1)  # for rows of NaN
+    return found.clamp(max=log_probs.shape[1] - 1)  # needed if a row is NaN
 
 
 def top_p(log_probs: Tensor, p: float) -> Tensor:

@@ -21,9 +21,9 @@ from nmt.symbols import EOS
 from nmt.text.corpus import read_lines
 from nmt.text.pipeline import Side
 
-MAX_AVOIDED_CHARACTERS: Final = 5000  # per request, because memory grows with the square of this number
+MAX_AVOIDED_CHARACTERS: Final = 5000  # limit per request, because memory grows with its square
 CACHED_AUTOMATA: Final = 4
-CACHED_TRANSITION_BYTES: Final = 1 << 25  # per automaton, which caches for each state its transitions for all tokens
+CACHED_TRANSITION_BYTES: Final = 1 << 25  # size of an automaton's cache of transitions for all tokens
 
 
 @register("filter", "avoid", AvoidOptions)
@@ -88,7 +88,7 @@ class Automaton:
         beginnings = sorted({pattern[:n] for pattern in patterns for n in range(len(pattern))}, key=len)
         alphabet = sorted({*b"".join(patterns)})
         self.matched, self._spelling = len(beginnings), spelling
-        self._symbols = np.full(256, len(alphabet))  # symbol of each byte; bytes in no text share the last symbol
+        self._symbols = np.full(256, len(alphabet))  # symbol of each byte; bytes in no pattern share the last one
         self._symbols[alphabet] = np.arange(len(alphabet))
         self._transitions = self._built(beginnings, patterns, len(alphabet) + 1)
         self.after = lru_cache(max(1, CACHED_TRANSITION_BYTES // (4 * len(spelling))))(self._after)
@@ -96,7 +96,7 @@ class Automaton:
         self._allows_word_end = self._transitions[:, self._symbols[ord(" ")]] != self.matched
 
     def _built(self, beginnings: Sequence[bytes], patterns: Sequence[bytes], num_symbols: int) -> NDArray[np.int32]:
-        """The next state by state and symbol: the longest suffix that starts a pattern. The last symbol is any other byte."""
+        """The next state by state and symbol: the longest suffix that starts a pattern. The last symbol means any other byte."""
         states = {beginning: state for state, beginning in enumerate(beginnings)}
         ends = [(pattern, self.matched) for pattern in patterns]  # a pattern may be the start of another
         children: list[dict[int, int]] = [{} for _ in beginnings]  # state of the text extended by one symbol

@@ -42,7 +42,7 @@ class RerankModel:
         """Load a model that can score a pipeline's translations. Raises UserError if its languages do not fit."""
         loaded = load_model(folder, device)
         if loaded.pipeline.context:
-            raise UserError(f"{quoted(folder)}: models that read context cannot re-rank (use a model without context)")
+            raise UserError(f"{quoted(folder)}: this model cannot re-rank, because it reads context (use another one)")
         source, target = pipeline.source_lang, pipeline.target_lang
         languages = loaded.pipeline.source_lang, loaded.pipeline.target_lang
         if not loaded.model.reads_source and languages[1] == target:
@@ -119,16 +119,16 @@ class Rerank(SearchWrapper):
             scored.append(structs.replace(candidate, score=mean, scores=list(row)))
         finite = (candidate for candidate in scored if math.isfinite(candidate.score))
         ordered = sorted(finite, key=lambda candidate: -candidate.score)
-        return ordered[: self.n_best] or Failure("a --rerank model computes no finite probability")
+        return ordered[: self.n_best] or Failure("a --rerank model gives no candidate a finite probability")
 
 
 def with_candidates(decoder: Decoder, num_candidates: int | None) -> Decoder:
-    """The same search with more candidates per line, for re-ranking. num_candidates: None for the beam size"""
+    """The same search with more candidates per line, for re-ranking. num_candidates: if None, the beam size"""
     options = decoder.options
     count = max(decoder.n_best, num_candidates or getattr(options, "beam_size", 1))
     if not hasattr(options, "n_best") or count == 1:
         instead = "--rerank-candidates" if hasattr(options, "n_best") else "--decoder beam"
-        raise UserError(f"--rerank needs several candidates per line, but this search finds one (use {instead})")
+        raise UserError(f"--rerank needs several candidates per line, but this search finds only one (use {instead})")
     try:
         return type(decoder)(replace(options, n_best=count))  # decoders are built from their options
     except ValueError as error:

@@ -27,7 +27,7 @@ ALLOWED: Final = "allowed of a shortlist"  # key of a tensor in the state of a s
 class ShortlistSearch(SearchWrapper):
     """A search among the likely translations of the source tokens, see `nmt shortlist`.
 
-    Decoders with results that depend on the rest of the vocabulary set `takes_shortlist = False`.
+    Decoders whose results depend on the rest of the vocabulary set `takes_shortlist = False`.
     """
 
     order = 0
@@ -53,7 +53,7 @@ class ShortlistSearch(SearchWrapper):
 
 
 def shortlist_scorer(model: Model, tokens: Tensor, allowed: Tensor) -> SearchScorer:
-    """Make a Scorer that covers only some of a model's tokens. Each sentence may use its own subset of these.
+    """Make a Scorer that covers only some of a model's tokens. Each sentence may use a different subset of them.
 
     tokens: (V',) ids, sorted, with the control symbols first
     allowed: (B, V') whether a sentence may use each token

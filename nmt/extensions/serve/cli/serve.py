@@ -10,7 +10,7 @@ from nmt.installation import missing_package
 
 
 def run(options: ServeOptions, parts: Parts) -> None:
-    """Serve translations over HTTP, in the protocols of LibreTranslate, DeepL, Marian and OpenAI, and in nmt's own.
+    """Serve translations over HTTP, using the protocols of LibreTranslate, DeepL, Marian and OpenAI, and nmt's own.
 
     Each model is loaded at its first request. The signal HUP reloads the models; TERM and INT stop the server after the
     current requests.

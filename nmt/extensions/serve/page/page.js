@@ -2,15 +2,15 @@
 // The page of `nmt serve`: translates text while it is typed, and shows each line as soon as the server sends it, with the
 // words, candidates and attention of one line.
 
-const WAIT_MS = 300; // between the last key and the translation
+const WAIT_MS = 300; // time between the last key press and the translation
 const LINES_PER_REQUEST = 64, CHARACTERS_PER_REQUEST = 20000;
-const LINES_OF_A_LONG_TEXT = 20; // from which a progress bar is shown
+const LINES_OF_A_LONG_TEXT = 20; // number of lines from which a progress bar is shown
 const CANDIDATES = 4;
 const byId = (id) => document.getElementById(id);
 const source = byId("source"), target = byId("target"), message = byId("message");
 let rows = []; // rows of the response, one per line of the text
 let lines = [];
-let chosen = 0; // index of the line with visible details
+let chosen = 0; // index of the line whose details are shown
 let timer, running;
 const plain = new Set(); // models that support neither candidates nor attention
 

@@ -19,7 +19,7 @@ from nmt.options import NoOptions
 from nmt.translate.results import Translation
 
 NO_NEWLINES: Final = "nonewlines"  # a value of split_sentences that turns line breaks into spaces
-NO_LIMIT: Final = 1 << 40  # characters per month
+NO_LIMIT: Final = 1 << 40  # reported as the limit of characters per month
 REFUSED_FIELDS: Final = ("glossary_id", "glossary_ids", "style_id", "custom_instructions", "translation_memory_id")
 IGNORED_FORMALITY: Final = ("default", "prefer_more", "prefer_less")  # preferences, which a translation may ignore
 TAGS: Final[dict[object, MarkupName]] = {None: "none", "": "none", "html": "html", "xml": "xml"}

@@ -18,7 +18,7 @@ from nmt.translate.results import Translation
 
 MAX_LISTED_ALTERNATIVES: Final = 20
 PERCENT: Final = 100
-AUTO_SOURCE: Final = "auto"  # source that asks the server to detect the language
+AUTO_SOURCE: Final = "auto"  # value of `source` that asks the server to detect the language
 FORMS: Final[dict[str, MarkupName]] = {"": "none", "text": "none", "html": "html"}
 
 

@@ -14,7 +14,7 @@ from nmt.options import NoOptions
 
 # WebSocket close codes from RFC 6455 and its registry.
 GOING_AWAY, POLICY_VIOLATION, INTERNAL_ERROR, TRY_AGAIN_LATER = 1001, 1008, 1011, 1013
-CLOSING_CODES: Final = {500: INTERNAL_ERROR, 503: TRY_AGAIN_LATER, 504: TRY_AGAIN_LATER}  # by HTTP status
+CLOSING_CODES: Final = {500: INTERNAL_ERROR, 503: TRY_AGAIN_LATER, 504: TRY_AGAIN_LATER}  # close codes by HTTP status
 MAX_REASON_BYTES: Final = 123
 
 
@@ -31,7 +31,7 @@ class MarianSocket(ClientProtocol):
         try:
             query = socket.query_params
             key = Call(socket.headers, [], b"").key(query)
-            self.service.gate.check_key(key)  # checked first, so that a client without a key keeps no connection
+            self.service.gate.check_key(key)  # checked first, so that a client without a key cannot stay connected
             model = self.service.models.find(query.get("model"), query.get("source"), query.get("target"))
             while True:
                 message = await socket.receive()

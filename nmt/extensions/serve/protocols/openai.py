@@ -136,7 +136,7 @@ def _described(name: str) -> dict[str, Any]:
 
 
 def _warnings(warnings: Iterable[str]) -> dict[str, Any]:
-    """The field `warnings` with each distinct warning, which OpenAI's own responses do not have."""
+    """The field `warnings`, which OpenAI's own responses do not have, with each distinct warning."""
     return {"warnings": found} if (found := list(dict.fromkeys(warnings))) else {}
 
 

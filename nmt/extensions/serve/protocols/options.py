@@ -5,4 +5,4 @@ from nmt.options import opt, options_class
 
 @options_class
 class PageOptions:
-    page: bool = opt(True, "show a web page for people at /", group="Input and output", common=True)
+    page: bool = opt(True, "serve a web page for users at /", group="Input and output", common=True)

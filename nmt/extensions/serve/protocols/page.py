@@ -1,4 +1,4 @@
-"""The web page for people: three files, which load nothing from other servers."""
+"""The web page for users: three files, which load nothing from other servers."""
 
 from pathlib import Path
 from typing import Final
@@ -26,7 +26,7 @@ PAGE_HEADERS: Final = {
 
 @register("protocol", "page", PageOptions)
 class Page(ClientProtocol):
-    """A web page for people, unless --no-page turns it off."""
+    """A web page for users, unless --no-page turns it off."""
 
     def routes(self) -> list[BaseRoute]:
         """The page at / and its files."""

@@ -42,7 +42,7 @@ BEST_FILE: Final = "best.toml"
 SLOT_OPTIONS: Final = ("device", "threads")
 SHARED_DEVICES: Final = (("device", "auto"), ("device", "cuda"))  # values that leave the choice of a GPU to the slot
 MODEL_FOLDER: Final = "model"
-MAX_LISTED_TRIALS: Final = 20  # names that --dry-run prints
+MAX_LISTED_TRIALS: Final = 20  # maximum number of run names to print
 
 
 @registry.open_options_class(shared=["metric"])
@@ -75,14 +75,14 @@ class SweepOptions:
     trials_seed: int = opt(1, "random seed for --trials", group="Trials")
     seeds: int = opt(
         1,
-        "trainings per combination, with different seeds",
+        "training runs per combination, one per seed",
         minimum=1,
         group="Trials",
         common=True,
     )
     average: int | None = opt(
         None,
-        "translate with the average of this many newest checkpoints instead of the best one",
+        "translate with the average of the newest N checkpoints instead of the best one",
         minimum=1,
         group="Scores",
     )
@@ -130,7 +130,7 @@ class SweepOptions:
     def __post_init__(self) -> None:
         if self.source is None and (given := registry.shared_values("metric", self)):
             flags = ", ".join(map(flag_of, given))
-            raise ValueError(f"{flags} sets a metric for translations, and needs --source and --reference")
+            raise ValueError(f"{flags} sets a metric for translations, so it needs --source and --reference")
 
     @property
     def texts(self) -> list[Path]:
@@ -196,7 +196,7 @@ def run(options: SweepOptions) -> int:
     _check_folder(folder)
     with Lock(folder), log.progress("sweeping", len(jobs), "runs") as bar:
         if options.html is not None:
-            check_output_file(Path(options.html))  # they may be in the sweep's folder, which exists by now
+            check_output_file(Path(options.html))  # the file may be in the sweep's folder, which exists by now
         write_file(folder / SWEPT_FILE, read_bytes(Path(options.file)))
         bar.advance(sum(job.is_done for job in jobs))
 
@@ -210,13 +210,13 @@ def run(options: SweepOptions) -> int:
         run_jobs(jobs, slots_of(options, sweep), registry.loaded_plugins(), ended)
     score = chosen_score(options, [scores_of(job) for job in jobs if job.is_done])
     if score != options.score_name:
-        log.info(f"no run has a BLEU above {MIN_BLEU:g}, so {score} chooses the best (--score names another)")
+        log.info(f"no run has a BLEU above {MIN_BLEU:g}, so {score} chooses the best run (--score overrides this)")
     rows = ranked_rows(trials, jobs, score)
     best = {} if rows[0].mean(score) is None else rows[0].trials[0].settings
     if best:
         write_file(folder / BEST_FILE, _toml(best[sweep.command]).encode(errors="surrogateescape"))
     else:
-        (folder / BEST_FILE).unlink(missing_ok=True)  # from a sweep with different inputs
+        (folder / BEST_FILE).unlink(missing_ok=True)  # it may come from a sweep with different inputs
     _print(options, sweep, rows, score, best.get(sweep.command, {}))
     if tied := ties(rows, score):
         names = ", ".join(row.trials[0].name for row in tied[:MAX_LISTED_TRIALS])
@@ -235,11 +235,11 @@ def _check_folder(folder: Path) -> None:
 
 
 def _check(options: SweepOptions, sweep: Sweep) -> None:
-    """Raise UserError for options that do not fit the file."""
+    """Raise UserError for options that contradict the file."""
     trains = "train" in sweep.fixed
     if not trains and (options.source is None or options.average is not None):
-        wanted = "add --source and --reference" if options.source is None else "drop --average"
-        raise UserError(f"{quoted(sweep.path)} has no [train], so its translations are scored ({wanted})")
+        scoring, average = "it needs --source and --reference (add both)", "--average has no checkpoints (drop it)"
+        raise UserError(f"{quoted(sweep.path)} has no [train], so {scoring if options.source is None else average}")
     if options.jobs > 1 and any(settings.get("devices", 1) != 1 for settings in sweep.fixed.values()):
         raise UserError(f"--jobs {options.jobs} and `devices` cannot be combined (drop one of them)")
     build_metrics(options.metric_names, registry.shared_values("metric", options))
@@ -259,7 +259,7 @@ def _metric(name: str) -> type[Metric]:
 def _check_score(options: SweepOptions, training: TrainOptions | None) -> None:
     """Raise UserError for a --score that no run would have. training: the options of a run; None without training"""
     if options.score is None and training is not None:
-        return  # every training has a loss
+        return  # every training run has a loss
     of_validation = [] if training is None else ["loss", "ppl", *training.metrics]
     known = options.metric_names + [f"{VALIDATION_PREFIX}{name}" for name in of_validation]
     if options.score_name not in known:
@@ -431,7 +431,7 @@ def chosen_score(options: SweepOptions, scores: Sequence[Mapping[str, float]]) -
 
 
 def ties(rows: Sequence[Row], score: str) -> list[Row]:
-    """The rows with a mean that differs from the first row's by less than the larger of the two deviations."""
+    """The rows whose mean differs from the first row's by less than the larger of the two deviations."""
 
     def deviation(row: Row) -> float:
         return max(one.deviation(score) or 0.0 for one in (rows[0], row))
@@ -521,7 +521,7 @@ def _as_json(row: Row) -> dict[str, Any]:
 
 
 def _charts(sweep: Sweep, rows: Sequence[Row], score: str) -> Iterator[LineChart]:
-    """Charts of the best score for each value, one per setting with numbers. rows: the best first"""
+    """Charts of the best score for each value, one chart per numeric setting. rows: the best first"""
     for key in sweep.tried:
         best: dict[float, float] = {}
         for row in rows:
@@ -533,7 +533,7 @@ def _charts(sweep: Sweep, rows: Sequence[Row], score: str) -> Iterator[LineChart
 
 
 def _curves(rows: Sequence[Row]) -> list[LineChart]:
-    """The validation curves of all finished trainings, the best first."""
+    """The validation curves of all finished training runs, the best first."""
     jobs = [job for row in rows for job in row.jobs if job.is_done and job.steps[0].command == "train"]
     runs = [(quoted(job.folder.name), read_records(job.folder)[1]) for job in jobs]
     return line_charts(runs, [], ["updates"])

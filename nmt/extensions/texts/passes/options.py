@@ -50,4 +50,4 @@ class TextOptions:
 
     def __post_init__(self) -> None:
         if self.markup == "html" and getattr(self, "format", "text") != "text":
-            raise ValueError("--markup and --format cannot be combined (drop one of them, or add --format text)")
+            raise ValueError("--markup and --format cannot be combined (drop one of them, or use --format text)")

@@ -12,9 +12,9 @@ from nmt.log import log
 from nmt.preparations.base import CountWords, Preparation
 from nmt.text.pipeline import Pipeline, Side, TextPreparer
 
-LINE: Final = "line"  # a word that counts lines
-HARD_SPACE, ARROW = "\u00a0", "\u2192"  # in a word that shows a line: instead of a space, and before its parts
-MAX_EXAMPLE: Final = 200  # characters
+LINE: Final = "line"  # the word under which lines are counted
+HARD_SPACE, ARROW = "\u00a0", "\u2192"  # in a word that shows a line: replaces a space, and precedes each part
+MAX_EXAMPLE: Final = 200  # maximum number of characters to show
 
 
 @register("preparation", "lost-text", LostTextOptions)
@@ -27,7 +27,7 @@ class LostText(Preparation):
             settings = side.settings
             if settings.tokenizer != "none":
                 steps = {"--tokenizer": TextPreparer(replace(settings, truecase=False))}
-                if settings.truecase and number == 1:  # nobody sees the casing of the source again
+                if settings.truecase and number == 1:  # the source's casing is never restored
                     steps["--truecase"] = TextPreparer(settings, side.prepare.truecaser)
                 self._report(side, count_words({number: LostLines(steps)}))
         return pipeline
@@ -44,7 +44,7 @@ class LostText(Preparation):
             "--truecase": "sentences get a capital at their start; drop --truecase to avoid that",
         }
         if (vocabulary := self.options.vocabulary) is not None:
-            ways = dict.fromkeys(ways, f"because {quoted(vocabulary)} processes text in this way")
+            ways = dict.fromkeys(ways, f"because {quoted(vocabulary)} processes text this way")
         for option, way in ways.items():
             if count := counts.get(option, 0):
                 share = f"{count:,} of {counts[LINE]:,} lines ({count / counts[LINE]:.1%}) of language {language}"

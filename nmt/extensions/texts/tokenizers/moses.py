@@ -50,7 +50,7 @@ def missing_rules(language: str) -> str:
 
     base = base_language(language)
     if base in UNSPACED_LANGUAGES:
-        return f"Moses cannot find words in language {language}, which has no spaces between them"
+        return f"Moses cannot find words in language {language}, which has no spaces between words"
     if base not in NonbreakingPrefixes().available_langs.values():
         return f"Moses has no rules for language {language} and uses those for English"
     return ""
