@@ -23,7 +23,8 @@ This page shows what happens if a file operation of a command fails, or if the p
 command is disturbed, each in a separate trial: the operation fails, or the process is killed just before it. If the result is
 then not complete, the same command runs again without a fault. A trial is wrong if it violates one of these rules:
 
-- In the end, the result equals that of an undisturbed run, byte for byte. For training, this means the weights, the optimizer and the metrics.
+- In the end, the result equals that of an undisturbed run, byte for byte. For training, this means
+  weights, optimizer and metrics.
 - The command without a fault ends with exit status 0. A command with exit status 0 leaves no temporary file.
 - An error message names the file or folder of the operation.
 - No input file changes, and no command takes longer than {limit:.0f} seconds.
