@@ -19,11 +19,12 @@ from phases import PHASES, Phase, write_inputs
 
 PAGE = """# Reliability
 
-This page shows what happens if a file operation of a command fails, or if the process is killed. In each row, {every} of one
+This page shows what happens if a file operation of a command fails, or if the process is killed. In each row, {every} of a
 command is disturbed, each in a separate trial: the operation fails, or the process is killed just before it. If the result is
 then not complete, the same command runs again without a fault. A trial is wrong if it violates one of these rules:
 
-- In the end, the result equals that of an undisturbed run, byte for byte. For training: weights, optimizer and metrics.
+- In the end, the result equals that of an undisturbed run, byte for byte. For training, this means
+  weights, optimizer and metrics.
 - The command without a fault ends with exit status 0. A command with exit status 0 leaves no temporary file.
 - An error message names the file or folder of the operation.
 - No input file changes, and no command takes longer than {limit:.0f} seconds.
@@ -64,7 +65,7 @@ def main() -> int:
             given.phases
         )
         facts = {
-            "every": "each file operation" if given.every == 1 else f"one file operation in {given.every}",
+            "every": "each file operation" if given.every == 1 else f"one in {given.every} file operations",
             "machine": f"{platform.machine()}, {os.cpu_count()} cores",
             "date": time.strftime("%Y-%m-%d"),
             "python": platform.python_version(),
