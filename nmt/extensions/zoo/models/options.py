@@ -91,7 +91,7 @@ class DeepAttOptions:
     hidden_size: int = size_opt(512, "width of every LSTM")
     interface: Literal["attention", "summary"] = opt(
         "attention",
-        "what the decoder reads: attention (Deep-Att), or summary, one vector per sentence (Deep-ED)",
+        "what the decoder reads: attention (Deep-Att) or summary (one vector per sentence, as in Deep-ED)",
     )
     memory_size: int = size_opt(1280, "width of the memory that the attention reads; output width of the paper's W_p")
     attention_size: int = size_opt(512, "width of the attention's hidden layer; not stated in the paper")
