@@ -154,7 +154,7 @@ def _read_arrays(file: Path) -> dict[str, Any]:
     with reading("a Marian model (.npz)", file):
         try:
             with zipfile.ZipFile(BytesIO(content)) as packed:
-                arrays = ((name, BytesIO(packed.read(name))) for name in packed.namelist())  # verifies checksums
+                arrays = ((name, BytesIO(packed.read(name))) for name in packed.namelist())  # `read` verifies checksums
                 return {
                     name.removesuffix(".npy"): np.lib.format.read_array(array, allow_pickle=False)
                     for name, array in arrays

@@ -202,7 +202,7 @@ def learn_entries(
         for entry in candidates(row):
             counts[entry] += words[number][1]
             places[entry].add(number)
-    queue = [(-times, entry) for entry, times in counts.items()]  # may contain outdated counts
+    queue = [(-times, entry) for entry, times in counts.items()]  # the queue may contain outdated counts
     heapify(queue)
     learnt: list[tuple[NewEntry, int]] = []
     with log.progress("learning entries", limit, "entries") as bar:

@@ -57,5 +57,5 @@ class PublishedSystem:
 
 
 _TABLE: Final = tomllib.loads(files(__package__).joinpath("table2.toml").read_text("utf-8"))
-SUSTAINED_TFLOPS: Final[dict[str, float]] = _TABLE["sustained_tflops"]  # by device
+SUSTAINED_TFLOPS: Final[dict[str, float]] = _TABLE["sustained_tflops"]  # TFLOPS by device
 TABLE_2: Final = msgspec.convert(_TABLE["systems"], tuple[PublishedSystem, ...])

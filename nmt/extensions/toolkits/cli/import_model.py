@@ -9,7 +9,7 @@ from nmt.errors import UserError, quoted
 from nmt.log import log
 from nmt.options import REQUIRED, choice, opt
 
-if TYPE_CHECKING:  # torch is imported when the command runs
+if TYPE_CHECKING:  # torch is imported only when the command runs
     from nmt.extensions.toolkits.toolkit import Toolkit
 
 

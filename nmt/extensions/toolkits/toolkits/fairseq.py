@@ -41,7 +41,7 @@ FIRST_POSITION: Final = FAIRSEQ_PAD + 1
 # Usual names of segmenters in published folders.
 USUAL_SEGMENTERS: Final = ("bpecodes", "code", "codes", "sentencepiece.bpe.model", "spm.model")
 DEFAULT_MAX_POSITIONS: Final = 1024  # default of max_source_positions and max_target_positions
-UNSUPPORTED_ARGUMENTS: Final = (  # not supported by nmt's Transformer
+UNSUPPORTED_ARGUMENTS: Final = (  # arguments that nmt's Transformer does not support
     "no_scale_embedding",
     "layernorm_embedding",
     "no_token_positional_embeddings",
@@ -60,8 +60,8 @@ EQUAL_ARGUMENTS: Final = (
     *FAIRSEQ_SIZES.values(),
     "normalize_before",
     "learned_pos",
-)  # must be equal in encoder and decoder
-OUTPUTS: Final = ("decoder.output_projection.weight", "decoder.embed_out")  # newer and earlier name of the output
+)  # arguments that must be equal in encoder and decoder
+OUTPUTS: Final = ("decoder.output_projection.weight", "decoder.embed_out")  # new and old name of the output layer
 
 
 @register("toolkit", "fairseq", ReadOnlyOptions)

@@ -42,7 +42,7 @@ from nmt.symbols import BOS, EOS, PAD, SPACE_MARK, SYMBOLS, UNK
 HUGGINGFACE: Final = "Hugging Face's Marian"
 GENERATION_CONFIG: Final = "generation_config.json"
 DEFAULT_POSITIONS: Final = 512  # number of positions declared for models without a table of positions
-TABLES: Final = ("source_embedding.weight", "target_embedding.weight", "output.weight")  # each (V, D)
+TABLES: Final = ("source_embedding.weight", "target_embedding.weight", "output.weight")  # of shape (V, D)
 NUM_BEAMS: Final = 4  # beam size in the settings of a written folder
 
 

@@ -22,7 +22,7 @@ from nmt.nn.extra_losses import ExtraLosses, add_losses, token_rows
 from nmt.nn.matmul import product
 
 MIN_DEVIATION: Final = 1e-6  # minimum standard deviation of the gates' noise, because equation 9 divides by it
-MIN_SQUARED_MEAN: Final = 1e-10  # added to the squared mean in CV^2, for batches that reach no expert
+MIN_SQUARED_MEAN: Final = 1e-10  # added to the squared mean in CV^2, which is 0 if a batch reaches no expert
 GROUPED_ALIGNMENT: Final = 8  # number of bfloat16 values in 16 bytes, the alignment that CUDA's grouped products need
 
 GateKind = Literal["noisy-top-k", "balanced"]

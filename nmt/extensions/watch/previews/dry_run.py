@@ -39,7 +39,7 @@ MAX_SECONDS: Final = 15.0  # time limit for all passes after the first two
 FIRST_TOKENS: Final = 32  # tokens in the first pass, including padding
 GROWTH: Final = 4  # maximum factor by which the tokens of a pass grow
 MIN_GROWTH: Final = 1.5  # minimum factor; a smaller one would show nothing new
-PASSES_PER_SIZE: Final = 4  # a warm-up pass, a timed one, and two in one update
+PASSES_PER_SIZE: Final = 4  # passes for each size: a warm-up pass, a timed one, and two in one update
 
 
 class LogOnlyReport(NoReport):
@@ -114,20 +114,20 @@ class DryRun(Preview):
         self.updates_per_epoch = updates_per_epoch
         self.first = before[0] + 1  # number of the first update
         self.last = last  # number of the last update; None if only patience ends the run
-        self.micro_batches = len(batches) / len(updates)  # per update and rank
-        self.max_tokens = run.progress.limit.max_micro_batch_tokens  # per micro-batch, padding included
+        self.micro_batches = len(batches) / len(updates)  # number per update and rank
+        self.max_tokens = run.progress.limit.max_micro_batch_tokens  # limit per micro-batch, padding included
         self.target_tokens = sum(data.tokens for data in updates) / len(updates)
         self.padding = 1 - sum(int((side != PAD).sum()) for side in sides) / sum(side.numel() for side in sides)
         self.seconds = measured.seconds
         self.flops = sum(flops_of(run, data) for data in updates) / len(updates)
-        self.memory = measured.memory  # peak during the updates
+        self.memory = measured.memory  # peak bytes during the updates
         # Tokens of the timed pass; None if whole updates were measured.
         self.extrapolated_from = measured.extrapolated_from
-        self.free = free  # before the updates
+        self.free = free  # free bytes before the updates
         self.checkpoint = size_of(tensors) + size_of(run.evaluated_weights())  # bytes on disk
         if run.average is not None:
             self.checkpoint += size_of(run.average.weights)
-        self.kept = options.keep_last + options.keep_best if options.keep_last else None  # checkpoints; None for all
+        self.kept = options.keep_last + options.keep_best if options.keep_last else None  # number kept; None for all
         # For all updates; None if the run has no end.
         self.hours = None if to_do is None else self.seconds * to_do / 3600
         self.eflop = None if to_do is None else self.flops * to_do / 1e18

@@ -76,7 +76,7 @@ class Estimate(Reporter):
     def __init__(self, options: Any, folder: Path) -> None:
         self._first_seconds = min(FIRST_SECONDS, FIRST_SHARE * 60 * (options.max_minutes or math.inf))
         self._logged = self._warned = False
-        self._updates, self._timed_from = 0, 0.0  # by the run's clock, from the end of the first update
+        self._updates, self._timed_from = 0, 0.0  # number of updates; the run's clock after the first one
 
     def update(self, run: Run, data: UpdateBatches) -> None:
         """See Reporter."""

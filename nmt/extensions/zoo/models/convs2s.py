@@ -201,7 +201,7 @@ class ConvS2S(Model):
         """See Model. Includes taps before and after a sentence, because they are computed too."""
         per_source = linear_flops(self.encoder_input, self.encoder, self.encoder_output)
         per_target = linear_flops(self.decoder_input, self.decoder, self.decoder_output, self.output)
-        per_pair = len(self.decoder) * 2 * 2 * self.options.embedding_size  # scores and sums
+        per_pair = len(self.decoder) * 2 * 2 * self.options.embedding_size  # operations for scores and sums
         return source * per_source + target * per_target + source * target * per_pair
 
     def _layers(self) -> list[AttentiveConvolutionLayer]:

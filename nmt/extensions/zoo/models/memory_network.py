@@ -75,7 +75,7 @@ class MemoryNetwork(Model):
 
     def flops(self, source: Tensor, target: Tensor) -> Tensor:
         """See Model. Includes masked scores."""
-        scores = 4 * self.width * (target + target.clamp(max=self.options.memory_size))  # of tokens and ages; and sums
+        scores = 4 * self.width * (target + target.clamp(max=self.options.memory_size))  # for tokens, ages and sums
         return target * (self.options.hops * (linear_flops(self.transition) + scores) + linear_flops(self.output))
 
     def state_bytes(self, source_length: int, target_length: int) -> int:

@@ -48,7 +48,7 @@ class GnmtOptions:
     hidden_size: int = size_opt(1024, "width of the embeddings and of every LSTM")
     attention_size: int = size_opt(1024, "width of the attention's hidden layer")
     cell: Literal["gnmt", "standard"] = opt(
-        "gnmt", "gnmt: no biases, and no tanh on the cell's output (equation 11); standard: both"
+        "gnmt", "gnmt: no biases, and no tanh on the cell's output (equation 11); standard: with both"
     )
     clip_start: float = opt(
         8.0,
