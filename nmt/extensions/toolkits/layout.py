@@ -145,7 +145,7 @@ def weight_and_bias(arrays: Mapping[str, Any], name: str, part: str) -> tuple[Ar
 
 
 def parts_of(options: TransformerOptions, weights: Mapping[str, Array]) -> Iterator[tuple[Place, Array, Array]]:
-    """Yield each part of nmt's weights: weight (out, in) and bias (out,), or (D,) each for a norm; missing biases are zeros."""
+    """Yield each part of nmt's weights: its weight (out, in) and bias (out,), both (D,) for a norm; missing biases are zeros."""
     for name, places in _places(options):
         weight = weights[f"{name}.weight"]
         bias = weights.get(f"{name}.bias", np.zeros(len(weight), np.float32))

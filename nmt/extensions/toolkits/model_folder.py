@@ -31,7 +31,7 @@ def export_model(loaded: LoadedModel, output: Path, weights: str = FLOAT32) -> N
 def first_layers(loaded: LoadedModel, encoder: int | None, decoder: int | None) -> LoadedModel:
     """The model with only its first layers, and without calibration. None keeps all layers of a stack.
 
-    Raises UserError for a model without `depths`, or if it has too few layers, or if its options need more.
+    Raises UserError if the model has no `depths` or too few layers, or if its options need more layers.
     """
     if (depths := loaded.model.depths) is None:
         raise UserError(f"--encoder-layers and --decoder-layers do not apply to {quoted(loaded.folder)} (drop them)")

@@ -21,7 +21,7 @@ from nmt.options import NoOptions
 
 @register("mixer", "average-attention", NoOptions)
 class AverageAttention(CellMixer):
-    """A feed-forward network of the mean of all inputs so far, gated with the input (Zhang et al., 2018).
+    """A feed-forward network applied to the mean of all inputs so far, gated with the input (Zhang et al., 2018).
 
     g_j = FFN((y_1 + ... + y_j) / j) and i_j, f_j = sigmoid(W [y_j; g_j] + b); the output is i_j * y_j + f_j * g_j, to which
     the layer adds y_j before its norm. The FFN is gated if the layers' own networks are.

@@ -115,7 +115,7 @@ def attention_maps(model: Model, pipeline: Pipeline, source: Sequence[int], targ
 
 
 def visible_token(token: str, max_cells: int) -> str:
-    """A token that is safe to show: readable, control characters escaped, truncated to `max_cells` cells of a terminal."""
+    """A token in readable and safe form: control characters are escaped, and it fills at most `max_cells` terminal cells."""
     characters = readable_token(token)
     text = "".join(c if c.isprintable() or c in JOINERS else c.encode("unicode_escape").decode() for c in characters)
     return text if cell_len(text) <= max_cells else set_cell_size(text, max_cells - 1) + "…"

@@ -18,7 +18,7 @@ WANDB_ID_FILE: Final = "wandb-id"
 class Wandb(Reporter):
     """Sends the numbers of log lines and validations to Weights & Biases (needs the extra `wandb`).
 
-    If an interrupted run is resumed, its record there is resumed too, by its id.
+    If an interrupted run is resumed, its record at Weights & Biases is resumed too, by its id.
     """
 
     def __init__(self, options: WandbOptions, folder: Path) -> None:
