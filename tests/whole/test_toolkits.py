@@ -320,9 +320,9 @@ def test_code_in_a_checkpoint_is_not_executed(importing, tmp_path):
     torch.save({"args": Hostile()}, file)
     attempt("contains more than tensors")
     file.write_bytes(whole[: len(whole) // 2])
-    attempt("not a file of torch.save")
+    attempt("not a file that torch.save wrote")
     file.write_bytes(b"")
-    attempt("not a file of torch.save")
+    attempt("not a file that torch.save wrote")
     torch.save([1, 2], file)
     attempt("not a fairseq checkpoint")
     torch.save({"args": Namespace(source_lang="en", target_lang="de")}, file)
@@ -600,7 +600,7 @@ def test_models_that_the_other_toolkit_cannot_compute_are_rejected(data, tmp_pat
         "narrow": (["--heads=3", "--d-k=5", "--d-v=5"], "huggingface", "--d-k or --d-v"),
         "moe": (["--ffn=moe", "--expert-every=1"], "huggingface", "--ffn moe"),
         "plain": ([], "marian", "only --positions t2t-sinusoidal"),
-        "start": (["--positions=t2t-sinusoidal"], "marian", "starts with zeros"),
+        "start": (["--positions=t2t-sinusoidal"], "marian", "must start from a zero vector"),
         "gelu": (["--positions=t2t-sinusoidal", "--activation=gelu"], "marian", "--activation gelu"),
     }
     for name, (flags, format, told) in wrong.items():

@@ -1,4 +1,4 @@
-"""Compares a converted model with the other toolkit's own computation, if that toolkit is installed."""
+"""Compares the log-probabilities of a converted model with those of the other toolkit, if that is installed."""
 
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -21,18 +21,18 @@ from nmt.translate.forced_decoding import force_decode
 COMPARED_PAIRS: Final = 16
 MAX_COMPARED_TOKENS: Final = 24
 COMPARISON_SEED: Final = 1
-MAX_NATS_APART: Final = 1e-3  # nats; a larger difference is a warning
+MAX_NATS_APART: Final = 1e-3  # in nats; a larger difference causes a warning
 
 
 def compare_export(toolkit: Toolkit, loaded: LoadedModel, output: Path) -> None:
-    """Read an exported model back, and compare it with its toolkit."""
+    """Read an exported model back, and compare its log-probabilities with the toolkit's."""
     log.info(f"{output}: {toolkit.options.model[0]} exported for {toolkit.part_name}")
     imported = toolkit.read(output, TextFiles((loaded.pipeline.source_lang, loaded.pipeline.target_lang)))
     compare_with_toolkit(toolkit, imported, imported.build())
 
 
 def compare_with_toolkit(toolkit: Toolkit, imported: ImportedModel, model: Model) -> None:
-    """Log the largest difference between our log-probabilities and the toolkit's, if it is installed.
+    """Log the largest difference between our log-probabilities and the toolkit's, if the toolkit is installed.
 
     model: model made from `imported`
     """
@@ -40,7 +40,7 @@ def compare_with_toolkit(toolkit: Toolkit, imported: ImportedModel, model: Model
         return
     try:
         pairs = list(toolkit.scores(imported))
-    except Exception as error:  # any error of another toolkit; the model is already written
+    except Exception as error:  # the other toolkit may raise anything; the model is already written
         log.warn(f"comparison with {toolkit.package} failed: {type(error).__name__}: {one_line(str(error))}")
         return
     own = force_decode(model, [np.array(pair.source) for pair in pairs], [pair.target for pair in pairs])
@@ -49,7 +49,7 @@ def compare_with_toolkit(toolkit: Toolkit, imported: ImportedModel, model: Model
         for decoding, pair in zip(own, pairs, strict=True)
         for found, expected in zip(decoding.log_probs, pair.log_probs, strict=False)
     ]
-    nats = float(np.max(differences))  # `max` may skip a NaN
+    nats = float(np.max(differences))  # Python's `max` may ignore a NaN
     log_line = log.warn if not nats <= MAX_NATS_APART else log.info
     compared = f"{toolkit.package} {version(toolkit.package)}, {len(pairs)} sentences of random tokens"
     log_line(f"largest difference in log-probabilities: {nats:.1e} nats ({compared})")

@@ -1,7 +1,7 @@
 """Imports folders of Hugging Face's MarianMTModel (https://huggingface.co/docs/transformers/model_doc/marian).
 
 Its positions are the paper's sinusoids with all sines before all cosines. Reordering the dimensions of all states converts
-them to nmt's order without changing any result. If the files contain a different table of positions, that table is used.
+a model to nmt's order without changing any result. If the files contain a different table of positions, that table is used.
 """
 
 from collections.abc import Mapping
@@ -38,8 +38,8 @@ _T = TypeVar("_T")
 HUGGINGFACE_CONFIG: Final = "config.json"
 TOKENIZER_CONFIG: Final = "tokenizer_config.json"
 WEIGHT_FILES: Final = ("model.safetensors", "pytorch_model.bin")
-HUGGINGFACE_EPSILON: Final = 1e-5  # in its layer normalisation
-VOCABULARY_FILES: Final = ("vocab.json", "target_vocab.json")  # the second is used with "separate_vocabs"
+HUGGINGFACE_EPSILON: Final = 1e-5  # added to the variance in layer normalisation
+VOCABULARY_FILES: Final = ("vocab.json", "target_vocab.json")  # the second exists only with "separate_vocabs"
 SPM_FILES: Final = ("source.spm", "target.spm")
 HUGGINGFACE_ACTIVATIONS: Final = {"relu": "relu", "swish": "swish", "silu": "swish", "gelu": "gelu"}
 
@@ -71,7 +71,7 @@ class MarianConfig(msgspec.Struct):
 
 
 class TokenizerConfig(msgspec.Struct):
-    """tokenizer_config.json."""
+    """The content of tokenizer_config.json."""
 
     source_lang: str | None = None
     target_lang: str | None = None
@@ -164,7 +164,7 @@ def sines_before_cosines(width: int) -> Indices:
 
 
 def _positions(arrays: Mapping[str, Any], width: int) -> tuple[str, Indices | None]:
-    """The value of --positions, and the order of the states' dimensions that it needs; None for the same order."""
+    """The value of --positions, and the order of the states' dimensions that it needs; None if the order does not change."""
     names = [f"model.{side}.embed_positions.weight" for side in STACKS]
     tables = [array_of(arrays, name) for name in names if name in arrays]
     for form, order in (("sinusoidal", sines_before_cosines(width)), ("t2t-sinusoidal", None)):

@@ -29,13 +29,13 @@ PARTS: Final = {  # nmt's linear layer or norm -> the parts that it joins
     "cross_attention_residual.norm": ("cross.norm",),
     "feed_forward_residual.norm": ("norm",),
 }
-RECURRENT_PARTS: Final = {  # replace self-attention in decoders with ssru
+RECURRENT_PARTS: Final = {  # parts that take the place of self-attention in SSRU decoders
     "self_attention.values": ("recurrence.values",),
     "self_attention.forget": ("recurrence.forget",),
 }
 WITHOUT_BIAS: Final = ("recurrence.values",)
 NORMS: Final = ("self.norm", "cross.norm", "norm", "top")
-TORCH_PARTS: Final = {  # names shared by fairseq and Hugging Face
+TORCH_PARTS: Final = {  # names of the parts in fairseq and Hugging Face
     "self.queries": "self_attn.q_proj",
     "self.keys": "self_attn.k_proj",
     "self.values": "self_attn.v_proj",
@@ -58,7 +58,7 @@ class Place(NamedTuple):
 
     side: "encoder" or "decoder"
     layer: index from 0
-    part: an entry of PARTS or RECURRENT_PARTS, or "top" for the norm after the last layer, with `layer` as their number
+    part: an entry of PARTS or RECURRENT_PARTS, or "top" for the norm after the last layer; `layer` is then the number of layers
     """
 
     side: str
@@ -84,7 +84,7 @@ def reading(what: str, place: object) -> Iterator[None]:
 def read_layers(options: TransformerOptions, read: PartReader) -> dict[str, Array]:
     """Read the weights of all layers, and of the norms after them, in nmt's layout.
 
-    read: returns the weight (out, in) and the bias (out,) of a part, or (D,) each for a norm; the bias is ignored for parts
+    read: returns the weight (out, in) and the bias (out,) of a part, or both (D,) for a norm; the bias is ignored for parts
         in WITHOUT_BIAS
     """
     weights: dict[str, Array] = {}
@@ -145,7 +145,7 @@ def weight_and_bias(arrays: Mapping[str, Any], name: str, part: str) -> tuple[Ar
 
 
 def parts_of(options: TransformerOptions, weights: Mapping[str, Array]) -> Iterator[tuple[Place, Array, Array]]:
-    """Yield each part of nmt's weights: weight (out, in) and bias (out,), or (D,) each for a norm; missing biases are zeros."""
+    """Yield each part of nmt's weights: its weight (out, in) and bias (out,), both (D,) for a norm; missing biases are zeros."""
     for name, places in _places(options):
         weight = weights[f"{name}.weight"]
         bias = weights.get(f"{name}.bias", np.zeros(len(weight), np.float32))
@@ -153,7 +153,7 @@ def parts_of(options: TransformerOptions, weights: Mapping[str, Array]) -> Itera
 
 
 def reordered(array: Array, axis: int, order: Indices | None, name: str) -> Array:
-    """Reorder the axis of an array that has the states' dimensions. order: (D,) or None for the same order
+    """Reorder an array along the axis of the states' dimensions. order: (D,), or None to keep the order
 
     Raises ValueError if the axis has a different width.
     """
@@ -165,7 +165,7 @@ def reordered(array: Array, axis: int, order: Indices | None, name: str) -> Arra
 
 
 def reordered_part(part: str, weight: Array, bias: Array, order: Indices | None) -> tuple[Array, Array]:
-    """Reorder a part's weight (out, in) and bias for reordered states. order: (D,) or None for the same order"""
+    """Reorder a part's weight (out, in) and bias for reordered states. order: (D,), or None to keep the order"""
     if part in WRITING:
         return reordered(weight, 0, order, part), reordered(bias, 0, order, part)
     return reordered(weight, 1, order, part), bias

@@ -33,13 +33,13 @@ from nmt.installation import required
 from nmt.models.options import TransformerOptions
 from nmt.symbols import EOS, SYMBOLS, UNK
 
-MODEL_SETTINGS: Final = "special:model.yml"  # array in the npz with the settings as YAML, followed by NUL
+MODEL_SETTINGS: Final = "special:model.yml"  # array of the npz that holds the settings: YAML, followed by NUL
 OUTPUT: Final = (
-    "decoder_ff_logit_out"  # arrays of the output layer: _W in earlier versions, its transpose _Wt in newer versions
+    "decoder_ff_logit_out"  # prefix of the output layer's arrays: _W, or in newer versions its transpose _Wt
 )
 MARIAN_EOS, MARIAN_UNK = 0, 1
-OPUS_SEGMENTERS: Final = ("source.spm", "target.spm")  # files in OPUS-MT's folders
-MARIAN_EPSILON: Final = 1e-6  # in the layer normalisation of its Transformers
+OPUS_SEGMENTERS: Final = ("source.spm", "target.spm")  # segmenters in OPUS-MT's folders
+MARIAN_EPSILON: Final = 1e-6  # added to the variance in layer normalisation
 REQUIRED_SETTINGS: Final[
     dict[str, tuple[Any, ...]]
 ] = {  # settings that change the network, with the values that nmt supports
@@ -62,7 +62,7 @@ REQUIRED_SETTINGS: Final[
     "factors-dim-emb": (0,),
     "tied-embeddings-src": (False,),
 }
-CHOICES: Final[dict[str, tuple[Any, ...]]] = {  # values of settings that correspond to options of nmt
+CHOICES: Final[dict[str, tuple[Any, ...]]] = {  # supported values of settings that have an equivalent option in nmt
     "transformer-decoder-autoreg": ("self-attention", "rnn"),
     "transformer-ffn-activation": ("relu", "swish"),
 }
@@ -83,7 +83,7 @@ SIZES: Final = {
     "d_ff": "transformer-dim-ffn",
     "heads": "transformer-heads",
 }
-MARIAN_LINEARS: Final = {  # block and letter of each part
+MARIAN_LINEARS: Final = {  # block and letter in the array names of each part
     "self.queries": ("self", "q"),
     "self.keys": ("self", "k"),
     "self.values": ("self", "v"),
@@ -154,7 +154,7 @@ def _read_arrays(file: Path) -> dict[str, Any]:
     with reading("a Marian model (.npz)", file):
         try:
             with zipfile.ZipFile(BytesIO(content)) as packed:
-                arrays = ((name, BytesIO(packed.read(name))) for name in packed.namelist())  # verifies their checksums
+                arrays = ((name, BytesIO(packed.read(name))) for name in packed.namelist())  # `read` verifies checksums
                 return {
                     name.removesuffix(".npy"): np.lib.format.read_array(array, allow_pickle=False)
                     for name, array in arrays
@@ -205,7 +205,7 @@ def _options(settings: Mapping[str, Any], joint: bool, file: Path) -> Transforme
     )
     if processes not in PROCESSES:
         supported = "postprocess dan, or preprocess n with postprocess da and postprocess-top n"
-        raise UserError(f"{quoted(file)}: the order of its layers' norms is not supported (only {supported} is)")
+        raise UserError(f"{quoted(file)}: the order of its layers' norms is not supported (supported: {supported})")
     is_tied = settings.get("tied-embeddings-all") or settings.get("tied-embeddings")
     options = {
         "norm_position": PROCESSES[processes],
@@ -236,7 +236,7 @@ def array_names(place: Place, options: TransformerOptions) -> tuple[str, str]:
 
 
 def _named_vocabularies(file: Path) -> list[Path]:
-    """The vocabularies that are named in the settings next to a model."""
+    """The vocabularies named in the decoder.yml next to a model."""
     for name in (f"{file.name}.decoder.yml", "decoder.yml"):
         path = file.parent / name
         if path.is_file():
@@ -244,7 +244,7 @@ def _named_vocabularies(file: Path) -> list[Path]:
             if isinstance(listed, list) and len(listed) == 2 and all(isinstance(vocab, str) for vocab in listed):
                 return [file.parent / name for name in listed]
     raise UserError(
-        f"{quoted(file)}: no decoder.yml next to the model names its vocabularies (add --vocab SOURCE TARGET)"
+        f"{quoted(file)}: its vocabularies are unknown, because no decoder.yml next to it names them (add --vocab SOURCE TARGET)"
     )
 
 

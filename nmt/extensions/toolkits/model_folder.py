@@ -31,7 +31,7 @@ def export_model(loaded: LoadedModel, output: Path, weights: str = FLOAT32) -> N
 def first_layers(loaded: LoadedModel, encoder: int | None, decoder: int | None) -> LoadedModel:
     """The model with only its first layers, and without calibration. None keeps all layers of a stack.
 
-    Raises UserError for a model without `depths`, or if it has too few layers, or if its options need more.
+    Raises UserError if the model has no `depths` or too few layers, or if its options need more layers.
     """
     if (depths := loaded.model.depths) is None:
         raise UserError(f"--encoder-layers and --decoder-layers do not apply to {quoted(loaded.folder)} (drop them)")
@@ -53,6 +53,6 @@ def first_layers(loaded: LoadedModel, encoder: int | None, decoder: int | None) 
     take_weights(model, {name: weights[name] for name in weights_of(model)}, loaded.folder)
     if loaded.temperature is not None:
         log.warn(
-            f"{quoted(loaded.folder)}: a model with fewer layers is not calibrated (use nmt score --calibrate on the export)"
+            f"{quoted(loaded.folder)}: the export is not calibrated, as it has fewer layers (run nmt score --calibrate on it)"
         )
     return replace(loaded, model=model.eval(), facts=facts, temperature=None)

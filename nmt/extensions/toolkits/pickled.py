@@ -11,7 +11,7 @@ import torch
 
 from nmt.errors import ArtefactError, naming, quoted
 
-MAX_COMPRESSION: Final = 20  # ratio for an archive of weights, which torch does not compress
+MAX_COMPRESSION: Final = 20  # maximum compression ratio of an archive; torch does not compress weights
 
 
 def read_pickled(path: Path, *allowed: type) -> Any:
@@ -35,7 +35,7 @@ def read_pickled(path: Path, *allowed: type) -> Any:
                 isinstance(error, OSError) and error.errno != errno.EINVAL
             ):  # EINVAL is due to an offset outside the file
                 raise
-            raise ArtefactError(f"{quoted(path)}: not a file of torch.save: {quoted(error)}") from None
+            raise ArtefactError(f"{quoted(path)}: not a file that torch.save wrote: {quoted(error)}") from None
 
 
 def check_archive(path: Path) -> None:

@@ -28,10 +28,10 @@ from nmt.text.settings import SideSettings
 from nmt.text.vocabulary import SentencepieceVocabulary, Vocabulary, WordVocabulary
 
 LANGUAGE: Final = re.compile(r"[\w@.-]{1,40}")
-# Biases of logits: low enough for a probability near 0, but close enough to the others to be trainable, even in fp16.
 MAX_PIECES_SHARE: Final = 0.05  # a vocabulary with a larger share of pieces needs a segmenter
-NEVER_LOGIT: Final = -1e3  # for PAD and BOS, which the other model never generates
-COPY_BIAS: Final = -20.0  # for unknown pieces, added to the bias of the unknown word
+# Biases of logits: low enough for a probability near 0, but close enough to the others to be trainable, even in fp16.
+NEVER_LOGIT: Final = -1e3  # bias of PAD and BOS, which the other model never generates
+COPY_BIAS: Final = -20.0  # bias of unknown pieces, relative to that of the unknown word
 
 
 @dataclass(frozen=True)

@@ -145,7 +145,7 @@ def _extended_sentencepiece(
     model = vocabulary.to_bytes()
     kind, pieces = read_model(model)
     normal = {piece.text: piece.score for piece in pieces if piece.kind == NORMAL_PIECE}
-    merged = Counter[str]()  # words between spaces, where SentencePiece's mark counts as a space
+    merged = Counter[str]()  # words, split at spaces and at SentencePiece's marks for spaces
     for word, count in counts.items():
         for part in word.replace(SPACE_MARK, " ").split(" "):
             merged[part] += count
@@ -172,7 +172,7 @@ def cut_words(model: bytes, words: Sequence[str]) -> dict[str, list[str]]:
         spelled = b""
         for token, piece in zip(ids, pieces, strict=True):
             if processor.is_byte(token):
-                spelled += bytes([int(piece[3:5], 16)])  # <0xE4>
+                spelled += bytes([int(piece[3:5], 16)])  # a byte such as <0xE4>
                 continue
             symbols += [*spelled.decode(errors="ignore"), *(piece if token == UNK else [piece])]
             spelled = b""
@@ -202,7 +202,7 @@ def learn_entries(
         for entry in candidates(row):
             counts[entry] += words[number][1]
             places[entry].add(number)
-    queue = [(-times, entry) for entry, times in counts.items()]  # may contain outdated counts
+    queue = [(-times, entry) for entry, times in counts.items()]  # the queue may contain outdated counts
     heapify(queue)
     learnt: list[tuple[NewEntry, int]] = []
     with log.progress("learning entries", limit, "entries") as bar:
@@ -284,5 +284,5 @@ def _ids_of_codes(vocabulary: CodesVocabulary, piece: str) -> list[int]:
     """The ids of a piece, which may be followed by the rest of a word."""
     if not piece.endswith(PIECE_MARK):
         return vocabulary.encode_batch([piece]).lists()[0]
-    # An added last character that is in no merge keeps the mark of the word's end away from the other symbols.
+    # The character added at the end is in no merge, so it keeps the end-of-word mark away from the other symbols.
     return vocabulary.encode_batch([piece.removesuffix(PIECE_MARK) + "\0"]).lists()[0][:-1]

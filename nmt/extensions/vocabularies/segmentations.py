@@ -144,7 +144,7 @@ class CodesMerges(MergeSegmentations):
         self._ids = {piece: token for token, piece in enumerate(pieces) if token >= len(SYMBOLS)}
         self._ranks = merges.ranks
         self._results = {left + right for left, right in self._ranks}
-        self._longest = max(map(len, self._results), default=0)  # some results have no entry
+        self._longest = max(map(len, self._results), default=0)  # results of merges, some of which have no entry
 
     def _part(self, word: str, begin: int, end: int) -> str:
         return word[begin:end] + (WORD_END if end == len(word) else "")
@@ -173,7 +173,7 @@ class UnigramSegmentations(PieceSegmentations):
     def _steps(self, word: str, alone: Sequence[int]) -> tuple[list[tuple[int, int, int, int]], list[float]]:
         steps: list[tuple[int, int, int, int]] = []
         shares: list[float] = []
-        totals = [0.0]  # log of the sum over all ways to split the word up to each symbol; -inf if there is no way
+        totals = [0.0]  # log of the summed weights of all ways to split the word up to each symbol; -inf if none
         for end in range(1, len(word) + 1):
             begins, logs = [], []
             for begin in range(max(0, end - self._longest), end):

@@ -30,10 +30,10 @@ ADD_DUMMY_PREFIX: Final = 3  # fields of NormalizerSpec
 REMOVE_EXTRA_WHITESPACES: Final = 4
 MODEL_TYPE: Final = 3  # a field of TrainerSpec
 UNIGRAM_MODEL, BPE_MODEL = 1, 2  # values of MODEL_TYPE; the others are words and characters
-ID_FIELDS: Final = {UNK: 40, BOS: 41, EOS: 42, PAD: 43}  # fields of TrainerSpec; the symbol's name is five later
-SENTENCEPIECE_START: Final = b"\n"  # first byte of a model: the bytes field PIECES
-LANGUAGE_TAG: Final = re.compile(r">>\S+<<")  # in OPUS-MT's multilingual models
-UNUSED_NAME: Final = "<unused"  # start of the names of entries that no text uses
+ID_FIELDS: Final = {UNK: 40, BOS: 41, EOS: 42, PAD: 43}  # fields of TrainerSpec; each name's field is 5 higher
+SENTENCEPIECE_START: Final = b"\n"  # first byte of a model: the tag of the field PIECES
+LANGUAGE_TAG: Final = re.compile(r">>\S+<<")  # language tags of OPUS-MT's multilingual models
+UNUSED_NAME: Final = "<unused"  # prefix of the names of entries that no text uses
 
 
 def read_model(model: bytes) -> tuple[int, list[Piece]]:
@@ -98,7 +98,7 @@ def rearranged(model: bytes, ids: Mapping[str, int], size: int, unk: int, eos: i
         if number in (unk, eos):
             continue
         text = names.get(number, "")
-        if LANGUAGE_TAG.fullmatch(text):  # the first word of a line, which segmenters do not know
+        if LANGUAGE_TAG.fullmatch(text):  # tags start a line, and segmenters do not know them
             text = SPACE_MARK + text
             known[text] = Piece(text, 0.0, USER_DEFINED_PIECE)
         piece = known.get(text, Piece(text, 0.0, UNUSED_PIECE))

@@ -1,6 +1,6 @@
 """The live display of `nmt train` on a terminal: progress, curves, speed, memory, and the next validation and checkpoint.
 
-A thread of rich draws it every second from numbers that the training leaves here. The training never waits for it.
+A thread of rich draws it every second from numbers that training leaves here. Training never waits for it.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from nmt.log import log
 from nmt.quantities import clock, operations, size
 from nmt.report.run_status import VALIDATION_PREFIX, RunStatus
 
-MAX_CURVE_POINTS: Final = 256  # more points are averaged in pairs
+MAX_CURVE_POINTS: Final = 256  # maximum number of points; more are averaged in pairs
 MIN_CURVE_CELLS: Final = 8
 MAX_CURVE_CELLS: Final = 48
 LABEL_CELLS: Final = 10

@@ -21,8 +21,8 @@ from nmt.runs import Checkpoints, weights_file
 
 _Saved = TypeVar("_Saved")
 
-SWEPT_FILE: Final = "sweep.toml"  # a copy of a sweep's settings, which marks its folder
-LENGTH_SETTINGS: Final = ("max_updates", "max_epochs", "batch_tokens")  # a run may differ from its preset in length
+SWEPT_FILE: Final = "sweep.toml"  # a copy of a sweep's settings, which marks the folder as a sweep
+LENGTH_SETTINGS: Final = ("max_updates", "max_epochs", "batch_tokens")  # settings that may differ from the preset
 PREFERRED_METRICS: Final = ("paper", "bleu")  # the paper's own BLEU, then sacreBLEU's
 
 
@@ -46,7 +46,7 @@ class _RecordKeys(msgspec.Struct):
     eflop: float | None = None
 
 
-Minutes = Annotated[float, msgspec.Meta(ge=0, le=1e12)]  # no infinity
+Minutes = Annotated[float, msgspec.Meta(ge=0, le=1e12)]  # excludes infinity
 
 
 class CheckpointFacts(msgspec.Struct):
@@ -73,7 +73,7 @@ class SavedScore(msgspec.Struct):
 
 
 class TranslationStats(msgspec.Struct):
-    """The value used from a `nmt translate --stats` file. lines_per_second: speed after the model was loaded"""
+    """The value that is used from the output of `nmt translate --stats`. lines_per_second: speed after the model was loaded"""
 
     lines_per_second: float
 
@@ -180,7 +180,7 @@ def named_runs(names: Iterable[str]) -> list[Path]:
 def runs_here(command: str) -> list[Path]:
     """The working directory if it is a run, and the runs in it and in its folder `runs`. Raises UserError if there are none.
 
-    command: for the error
+    command: the command that the error suggests
     """
     here = Path()
     found = [*([here] if is_run(here) else []), *runs_in(here), *runs_in(here / "runs")]
@@ -223,7 +223,7 @@ def read_records(folder: Path) -> tuple[list[Record], list[Record]]:
 
 
 def _newest(run: Path) -> Artefact:
-    """The newest complete checkpoint. A running training may delete one in the meantime.
+    """The newest complete checkpoint. A run in progress may delete one in the meantime.
 
     Raises OtherFormatError if another version of nmt wrote the newest.
     """

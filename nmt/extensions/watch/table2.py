@@ -16,13 +16,13 @@ EN_DE, EN_FR = "en-de", "en-fr"
 
 
 def estimate(devices: int, tflops: float, seconds: float) -> float:
-    """The paper's estimate of the floating-point operations of a training. tflops: 10^12 operations per second of a device"""
+    """The paper's estimate of a training cost, in floating-point operations. tflops: 10^12 operations per second and device"""
     return devices * tflops * 1e12 * seconds
 
 
 @dataclass(frozen=True)
 class PublishedTraining:
-    """The hardware of a training. models: number of models in an ensemble, each trained in this way"""
+    """The hardware used for training. models: number of models in an ensemble, each trained in this way"""
 
     devices: int
     device: str
@@ -57,5 +57,5 @@ class PublishedSystem:
 
 
 _TABLE: Final = tomllib.loads(files(__package__).joinpath("table2.toml").read_text("utf-8"))
-SUSTAINED_TFLOPS: Final[dict[str, float]] = _TABLE["sustained_tflops"]  # by device
+SUSTAINED_TFLOPS: Final[dict[str, float]] = _TABLE["sustained_tflops"]  # TFLOPS by device
 TABLE_2: Final = msgspec.convert(_TABLE["systems"], tuple[PublishedSystem, ...])

@@ -10,7 +10,7 @@ from nmt.cli.tables import table_lines
 
 TableStyle = Literal["text", "markdown", "csv", "latex"]
 
-PLUS_MINUS: Final = "+-"  # between a mean and its deviation, as cells write it
+PLUS_MINUS: Final = "+-"  # sign between a mean and its deviation in cells
 # The characters that Markdown would read as markup. An underscore inside a word is not markup.
 MARKDOWN: Final = re.compile(r"[\\`*<>\[\]|~&]|(?<![^\W_])_|_(?![^\W_])")
 LATEX: Final = {
@@ -31,8 +31,8 @@ def formatted_table(
     """The lines of a table.
 
     rows: cells of one line each, without markup; the first row is the header
-    right: numbers of the columns aligned at the right, counted from 0
-    rules: numbers of the rows with a rule above them, in LaTeX only; the header has number 0
+    right: indices of the right-aligned columns
+    rules: indices of the rows with a rule above them, in LaTeX only; the header has index 0
     """
     columns = range(len(rows[0]))
     if table == "text":

@@ -33,14 +33,14 @@ class ExportOptions:
     overwrite: bool = opt(False, "replace an existing export", group="Input and output", common=True)
     encoder_layers: int | None = opt(
         None,
-        "number of encoder layers to keep, from the first",
+        "keep only the first N encoder layers",
         group="Number of layers",
         common=True,
         minimum=1,
     )
     decoder_layers: int | None = opt(
         None,
-        "number of decoder layers to keep, from the first",
+        "keep only the first N decoder layers",
         group="Number of layers",
         common=True,
         minimum=1,
@@ -66,7 +66,7 @@ class ExportOptions:
 
 
 def run(options: ExportOptions) -> None:
-    """Export a model: with 8-bit weights, with fewer layers, or to the format of another toolkit.
+    """Export a model with 8-bit weights, with fewer layers, or in the format of another toolkit.
 
     With --format ctranslate2 the command also compares the translations of nmt and CTranslate2, for greedy search and a beam
     of 4.

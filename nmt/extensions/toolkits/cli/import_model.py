@@ -9,7 +9,7 @@ from nmt.errors import UserError, quoted
 from nmt.log import log
 from nmt.options import REQUIRED, choice, opt
 
-if TYPE_CHECKING:  # torch is imported when the command runs
+if TYPE_CHECKING:  # torch is imported only when the command runs
     from nmt.extensions.toolkits.toolkit import Toolkit
 
 
@@ -57,7 +57,7 @@ class ImportOptions:
     def __post_init__(self) -> None:
         for flag, files in (("--vocab", self.vocab), ("--segmenter", self.segmenter)):
             if len(files) > 2:
-                raise ValueError(f"{flag} names {len(files)} files (name one for both languages, or SOURCE and TARGET)")
+                raise ValueError(f"{flag} names {len(files)} files, but takes one for both languages, or one for each")
 
 
 def run(options: ImportOptions) -> None:

@@ -35,13 +35,13 @@ from nmt.positions.options import LearnedPositionOptions
 from nmt.positions.sinusoidal import sinusoids
 
 FAIRSEQ_PAD, FAIRSEQ_EOS, FAIRSEQ_UNK = 1, 2, 3
-FAIRSEQ_SYMBOLS: Final = 4  # entries before those in a dictionary file
-FAIRSEQ_EPSILON: Final = 1e-5  # in its layer normalisation
+FAIRSEQ_SYMBOLS: Final = 4  # number of symbols whose ids precede the entries of a dictionary file
+FAIRSEQ_EPSILON: Final = 1e-5  # added to the variance in layer normalisation
 FIRST_POSITION: Final = FAIRSEQ_PAD + 1
 # Usual names of segmenters in published folders.
 USUAL_SEGMENTERS: Final = ("bpecodes", "code", "codes", "sentencepiece.bpe.model", "spm.model")
 DEFAULT_MAX_POSITIONS: Final = 1024  # default of max_source_positions and max_target_positions
-UNSUPPORTED_ARGUMENTS: Final = (  # not supported by nmt's Transformer
+UNSUPPORTED_ARGUMENTS: Final = (  # arguments that nmt's Transformer does not support
     "no_scale_embedding",
     "layernorm_embedding",
     "no_token_positional_embeddings",
@@ -60,8 +60,8 @@ EQUAL_ARGUMENTS: Final = (
     *FAIRSEQ_SIZES.values(),
     "normalize_before",
     "learned_pos",
-)  # must be equal in encoder and decoder
-OUTPUTS: Final = ("decoder.output_projection.weight", "decoder.embed_out")  # the second name is from earlier versions
+)  # arguments that must be equal in encoder and decoder
+OUTPUTS: Final = ("decoder.output_projection.weight", "decoder.embed_out")  # new and old name of the output layer
 
 
 @register("toolkit", "fairseq", ReadOnlyOptions)
@@ -125,7 +125,7 @@ class Fairseq(Toolkit):
 
 
 def _arguments(content: Any, file: Path) -> dict[str, Any]:
-    """The arguments of the training, for the model and for the task."""
+    """The training arguments of the model and of the task."""
     if isinstance(content, dict):
         config = content.get("cfg")
         tables = [content.get("args"), *(config.get(key) for key in ("task", "model") if isinstance(config, dict))]

@@ -41,8 +41,8 @@ from nmt.symbols import BOS, EOS, PAD, SPACE_MARK, SYMBOLS, UNK
 
 HUGGINGFACE: Final = "Hugging Face's Marian"
 GENERATION_CONFIG: Final = "generation_config.json"
-DEFAULT_POSITIONS: Final = 512  # for models without a table of positions
-TABLES: Final = ("source_embedding.weight", "target_embedding.weight", "output.weight")  # (V, D)
+DEFAULT_POSITIONS: Final = 512  # number of positions declared for models without a table of positions
+TABLES: Final = ("source_embedding.weight", "target_embedding.weight", "output.weight")  # of shape (V, D)
 NUM_BEAMS: Final = 4  # beam size in the settings of a written folder
 
 
@@ -69,7 +69,7 @@ class HuggingFace(Toolkit):
         names = [list(map(_without_mark, distinct_pieces(side, loaded.folder))) for side in sides]
         if any(len(set(pieces)) < len(pieces) for pieces in names):
             raise UserError(
-                f"{quoted(loaded.folder)}: a language tag is in its vocabulary twice, which {HUGGINGFACE} does not support"
+                f"{quoted(loaded.folder)}: a language tag appears twice in its vocabulary, which {HUGGINGFACE} does not support"
             )
         vocabularies = [{piece: i for i, piece in enumerate(pieces)} for pieces in names]
         tensors = {

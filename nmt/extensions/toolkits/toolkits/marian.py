@@ -47,7 +47,7 @@ MARIAN: Final = "Marian"
 MARIAN_MODEL: Final = "model.npz"
 MARIAN_VERSION: Final = "v1.12.0"  # version in the written settings
 ROWS_BEFORE: Final = (EOS, UNK)  # nmt ids of Marian's first entries; Marian has neither PAD nor BOS
-MAX_MARIAN_SECONDS: Final = 120  # time limit for the other process
+MAX_MARIAN_SECONDS: Final = 120  # time limit for the pymarian process
 TRANSLATE_WITH_MARIAN: Final = """
 import json, sys, pymarian
 settings, lines = json.load(sys.stdin)
@@ -78,7 +78,7 @@ class Marian(Toolkit):
         if options.activation not in CHOICES["transformer-ffn-activation"]:
             raise UserError(f"{name}: Marian does not support --activation {options.activation}")
         if weights.get("target_embedding.weight", weights["source_embedding.weight"])[BOS].any():
-            raise UserError(f"{name}: Marian's decoder starts with zeros, as only models imported from Marian do")
+            raise UserError(f"{name}: the decoder must start from a zero vector, as in models imported from Marian")
         arrays = _arrays(weights, options, pipeline.sizes)
         files = {
             side: _vocabulary(part, loaded) for side, part in (("source", pipeline.source), ("target", pipeline.target))
@@ -89,7 +89,7 @@ class Marian(Toolkit):
             settings = to_yaml(_settings(options, pipeline.sizes))
             content = np.frombuffer(settings + b"\0", np.int8)
             with (folder / MARIAN_MODEL).open("wb") as file:
-                # Without allow_pickle, which versions of numpy before 2.2 would store as an array.
+                # `allow_pickle` is not passed, because versions of numpy before 2.2 would store it as an array.
                 np.savez(file, **{**arrays, MODEL_SETTINGS: content})  # type: ignore[arg-type]
             for side, (_, vocabulary) in files.items():
                 (folder / names[side]).write_bytes(vocabulary)
@@ -101,7 +101,7 @@ class Marian(Toolkit):
         return ""
 
     def scores(self, imported: ImportedModel) -> Iterator[ScoredPair]:
-        """Yield translations of random sources, because pymarian cannot score pairs. It runs in a process, as it may abort."""
+        """Yield translations of random sources, as pymarian cannot score pairs. It may abort, so it runs in its own process."""
         sources = [source for [source] in random_lines(imported.source)]
         settings = {
             "models": imported.place,

@@ -7,13 +7,13 @@ from nmt.options import options_class
 
 @options_class
 class ReadOnlyOptions:
-    """For toolkits that `nmt export` cannot write for."""
+    """Options of toolkits whose models `nmt export` cannot write."""
 
     writes: ClassVar[bool] = False
 
 
 @options_class
 class WriteOnlyOptions:
-    """For toolkits that `nmt import` cannot read from."""
+    """Options of toolkits whose models `nmt import` cannot read."""
 
     reads: ClassVar[bool] = False

@@ -21,14 +21,14 @@ LOAD_WEIGHT: Final = "weight of the loss that balances the tokens per expert; on
 def check_experts(o: Any, num_layers: int = 0) -> None:
     """Raise ValueError for options of experts that contradict each other.
 
-    num_layers: layers, of which every n-th has experts; 0 for mixtures between the layers
+    num_layers: number of layers, of which every n-th has experts; 0 if the mixtures are between the layers
     """
     if o.experts % o.expert_groups:
         raise ValueError(f"--experts {o.experts}: must be a multiple of --expert-groups {o.expert_groups}")
     largest = o.experts if o.expert_groups == 1 else min(o.expert_groups, o.experts // o.expert_groups)
     if o.active_experts > largest:
         raise ValueError(
-            f"--active-experts {o.active_experts}: must be at most {largest}, the number of choices of a gate"
+            f"--active-experts {o.active_experts}: must be at most {largest}, the number that a gate chooses from"
         )
     if num_layers and o.ffn == "moe" and o.expert_every > num_layers:
         raise ValueError(f"--expert-every {o.expert_every}: must be at most {num_layers}, or no layer has experts")

@@ -45,7 +45,7 @@ class PlacedEntries(NamedTuple):
 class VariedSelfAttention(SelfAttention):
     """Self-attention with a window, relative or rotary positions, or shared heads of keys and values.
 
-    It replaces self-attention if an option asks for one of these.
+    It replaces self-attention if an option asks for any of these.
     """
 
     def __init__(self, options: Any, shape: AttentionShape) -> None:
@@ -113,7 +113,7 @@ class VariedSelfAttention(SelfAttention):
         return placed_step
 
     def _sums(self, queries: Tensor, past: Past, placed: PlacedEntries) -> Tensor:
-        """The weighted sums of a step: (B, H, W, V). queries: (B, H, W, K)"""
+        """The weighted sums of values at one step: (B, H, W, V). queries: (B, H, W, K)"""
         bias, relative = placed.entries.bias, self.relative
         keys, values = placed.entries.visible(past)
         if relative is None or placed.ages is None:
@@ -164,7 +164,7 @@ def window_mask(length: int, window: int, mask: Tensor | None, causal: bool, dev
     near = near & mask  # B 1 T T
     return near | (
         mask & ~near.any(-1, keepdim=True)
-    )  # padding far from the sentence sees all of it, so that no row is empty
+    )  # padding far from the sentence sees the whole sentence, so that no row is empty
 
 
 def entry_ages(ancestors: Tensor, num_entries: int) -> Tensor:

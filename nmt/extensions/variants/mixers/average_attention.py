@@ -1,6 +1,6 @@
 """The average attention network (Zhang et al., 2018), which replaces a decoder's self-attention by the mean of all inputs so far.
 
-A step of a search costs the same at any length, and the past of a hypothesis is a single vector, a sum.
+A step of a search costs the same at any length, and the past of a hypothesis is a single vector, the sum of its inputs.
 Dimensions: B sentences, T positions, D width, N rows of a search.
 """
 
@@ -21,10 +21,10 @@ from nmt.options import NoOptions
 
 @register("mixer", "average-attention", NoOptions)
 class AverageAttention(CellMixer):
-    """A feed-forward network of the mean of all inputs so far, gated with the input (Zhang et al., 2018).
+    """A feed-forward network applied to the mean of all inputs so far, gated with the input (Zhang et al., 2018).
 
     g_j = FFN((y_1 + ... + y_j) / j) and i_j, f_j = sigmoid(W [y_j; g_j] + b); the output is i_j * y_j + f_j * g_j, to which
-    the layer adds y_j before its norm. The network has gated units if those in the layers do.
+    the layer adds y_j before its norm. The FFN is gated if the layers' own networks are.
     """
 
     def __init__(self, options: TransformerOptions, shape: AttentionShape) -> None:

@@ -13,7 +13,7 @@ class AttentionVariantOptions:
 
     kv_heads: int | None = size_opt(
         None,
-        "key and value heads of the decoder, shared by query heads (Ainslie et al., 2023)",
+        "number of key/value heads in the decoder, shared by query heads (Ainslie et al., 2023)",
     )
     attention_window: int | None = size_opt(
         None,
@@ -21,7 +21,7 @@ class AttentionVariantOptions:
     )
 
     def is_active(self) -> bool:
-        """Whether self-attention differs from the paper's, because of these options or of positions that act inside it."""
+        """Whether these options, or positions inside self-attention, make it differ from the paper's."""
         by_positions = isinstance(self, TransformerOptions) and self.positions in ("relative", "rotary")
         return by_positions or self.kv_heads is not None or self.attention_window is not None
 

@@ -21,9 +21,9 @@ from nmt.nn.dropout import dropout
 from nmt.nn.extra_losses import ExtraLosses, add_losses, token_rows
 from nmt.nn.matmul import product
 
-MIN_DEVIATION: Final = 1e-6  # of the gates' noise, because equation 9 divides by it
-MIN_SQUARED_MEAN: Final = 1e-10  # added to the squared mean in CV^2, for batches that reach no expert
-GROUPED_ALIGNMENT: Final = 8  # bfloat16 numbers in 16 bytes, which CUDA's grouped products need
+MIN_DEVIATION: Final = 1e-6  # minimum standard deviation of the gates' noise, because equation 9 divides by it
+MIN_SQUARED_MEAN: Final = 1e-10  # added to the squared mean in CV^2, which is 0 if a batch reaches no expert
+GROUPED_ALIGNMENT: Final = 8  # number of bfloat16 values in 16 bytes, the alignment that CUDA's grouped products need
 
 GateKind = Literal["noisy-top-k", "balanced"]
 LOSS_NAMES: Final[Mapping[GateKind, tuple[str, ...]]] = {
@@ -311,7 +311,7 @@ def grouped_product(rows: Tensor, weight: Tensor, counts: Tensor) -> Tensor:
     active = [(group, size) for group, size in enumerate(counts.tolist()) if size]
     if not active:
         return rows.new_zeros(0, weight.shape[1])
-    # With gradient, the results of `unbind` share one gradient tensor; each weight[group] would have a full-size one.
+    # With gradient, the results of `unbind` share one gradient tensor; each weight[group] would need its own, full-size one.
     matrices: Any = weight.unbind() if torch.is_grad_enabled() and weight.requires_grad else weight
     parts = rows.split([size for _, size in active])
     return torch.cat([product(part, matrices[group]) for part, (group, _) in zip(parts, active, strict=True)])

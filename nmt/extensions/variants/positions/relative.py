@@ -1,4 +1,4 @@
-"""Relative positions (Shaw et al., 2018), which self-attention adds (mixers/attention_variants.py), not the embeddings."""
+"""Relative positions (Shaw et al., 2018), added in self-attention (mixers/attention_variants.py), not to the embeddings."""
 
 from nmt import register
 from nmt.extensions.variants.positions.options import RelativePositionOptions

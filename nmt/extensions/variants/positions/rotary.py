@@ -1,4 +1,4 @@
-"""Rotary positions (Su et al., 2021), which self-attention applies (mixers/attention_variants.py), not the embeddings."""
+"""Rotary positions (Su et al., 2021), applied in self-attention (mixers/attention_variants.py), not to the embeddings."""
 
 from nmt import register
 from nmt.options import NoOptions

@@ -22,7 +22,7 @@ class Extension(Preparation):
         """See Preparation."""
         o = self.options
         path = Path(o.extend_with) if o.extend_with else None
-        if path is not None:  # first, so that the text steps leave the tags unchanged
+        if path is not None:  # done first, so that the text steps leave the tags unchanged
             pipeline = with_symbols(pipeline, list(filter(is_tag, read_lines(path))))
         given = given_entries(path, pipeline) if path is not None else []
         both = {0: pipeline.source, 1: pipeline.target}

@@ -30,7 +30,7 @@ class ExtensionOptions:
         return bool(self.extend or self.extend_with) or needs_separator
 
     def __post_init__(self) -> None:
-        preparing: Any = self  # it has all options of `nmt prepare`
+        preparing: Any = self  # the object has all options of `nmt prepare`
         if (self.extend or self.extend_with) and preparing.vocabulary is None:
             flag = "--extend" if self.extend else "--extend-with"
             raise ValueError(f"{flag} needs a vocabulary to add entries to (add --vocabulary MODEL)")

@@ -61,7 +61,7 @@ def extended_weights(
     source_alone = Vocabularies(new.source.size, new.target.size if new.joint else old.target.size, new.joint)
     source_shapes = weight_shapes(replace(facts, vocabularies=source_alone), place)
     if not weights.keys() <= own.keys():
-        return weights  # they do not fit the model, and loading reports why
+        return weights  # the weights do not fit the model, and loading reports why
     result = dict(weights)
     for name, tensor in weights.items():
         if own[name] == tensor.shape:

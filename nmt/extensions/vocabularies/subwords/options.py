@@ -20,4 +20,4 @@ class SubwordNmtOptions:
             raise ValueError("--codes and --subword subword-nmt need each other (use both, or neither)")
         if len(self.codes) > (1 if options.joint_vocabulary else 2):
             files = "one or, with --no-joint-vocabulary, SOURCE and TARGET"
-            raise ValueError(f"--codes names {len(self.codes)} files (name {files})")
+            raise ValueError(f"--codes names {len(self.codes)} files, but takes {files}")

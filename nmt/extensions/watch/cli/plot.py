@@ -16,7 +16,7 @@ from nmt.log import log
 from nmt.options import names_of, opt, options_class
 from nmt.report.run_status import VALIDATION_PREFIX
 
-MAX_POINTS: Final = 400  # per curve; more are averaged
+MAX_POINTS: Final = 400  # maximum number of points per curve; more are averaged
 CHARTS: Final = {  # title and unit of the numbers in metrics.jsonl, in the order of the charts
     "loss": ("Training loss", "nats per target token"),
     "valid_loss": ("Validation loss", "nats per target token"),
@@ -24,7 +24,7 @@ CHARTS: Final = {  # title and unit of the numbers in metrics.jsonl, in the orde
     "valid_bleu": ("Validation BLEU", "BLEU"),
     "lr": ("Learning rate", "learning rate"),
 }
-AXES: Final = {"updates": "updates", "EFLOP": "cost in EFLOP (10^18 operations)"}  # their labels
+AXES: Final = {"updates": "updates", "EFLOP": "cost in EFLOP (10^18 operations)"}  # labels of the axes
 ONLY_BY_NAME: Final = (
     "epoch",
     "nll",
@@ -33,10 +33,10 @@ ONLY_BY_NAME: Final = (
     "gradient_norm",
     "skipped",
     "rollbacks",
-)  # drawn only if --values names them
+)  # numbers that are drawn only if --values names them
 PICTURES: Final = (".svg", ".png", ".html")
 
-RunRecords = tuple[str, Sequence[Record]]  # the name of a run's folder, and its records, updates before validations
+RunRecords = tuple[str, Sequence[Record]]  # the name of a run's folder, and its records: updates, then validations
 
 
 @options_class
@@ -94,7 +94,7 @@ def _is_page(output: Path | None) -> bool:
 
 
 def _points(records: Sequence[Record], axis: str, name: str) -> list[tuple[float, float]]:
-    """Up to MAX_POINTS points (updates or EFLOP, value). Each has the last position and the mean value of a group."""
+    """Up to MAX_POINTS points (updates or EFLOP, value). Each has the last position and the mean value of a group of records."""
     points = [
         (place, record.values[name])
         for record in records
@@ -106,7 +106,7 @@ def _points(records: Sequence[Record], axis: str, name: str) -> list[tuple[float
 
 
 def line_charts(runs: Sequence[RunRecords], values: Sequence[str], axes: Sequence[str]) -> list[LineChart]:
-    """Charts of each number over each axis, without empty ones. values: names of the numbers; empty for the usual numbers"""
+    """A chart for each number and axis that has points. values: names of the numbers; empty for the usual numbers"""
     recorded = dict.fromkeys(name for _, records in runs for record in records for name in record.values)
     usual = [*CHARTS, *(name for name in recorded if name not in CHARTS and name not in ONLY_BY_NAME)]
     for name in values:

@@ -47,7 +47,7 @@ class ReportOptions:
     )
     device_tflops: str | None = opt(
         None,
-        f"sustained TFLOPS per device of the runs, for the paper's cost: a number, or {', '.join(SUSTAINED_TFLOPS)}",
+        f"sustained TFLOPS per device, to estimate the cost as the paper does: a number, or {', '.join(SUSTAINED_TFLOPS)}",
         group="Input and output",
     )
     html: str | None = opt(None, "also write the table to this HTML file", group="Input and output", metavar="FILE")
@@ -103,7 +103,7 @@ def _files(runs: Sequence[str], flag: str, values: Sequence[str]) -> Iterator[tu
     for text in values:
         run = max((run for run in runs if text.startswith(f"{run}=")), key=len, default=None)
         if run is None:
-            raise UserError(f"{flag} {quoted(text)}: must be RUN=FILE, with RUN as written in RUNS")
+            raise UserError(f"{flag} {quoted(text)}: must be RUN=FILE, with RUN spelled as in the RUNS arguments")
         yield Path(run), Path(text[len(run) + 1 :])
 
 
@@ -168,7 +168,7 @@ class ReportTable:
             rule = "-" * max(map(len, lines))
             lines = [lines[0], rule, *lines[1:first_run], *([rule, *lines[first_run:]] if speeds else [])]
         escapes: dict[TableStyle, Callable[[str], str]] = {"text": str, "markdown": markdown_text, "latex": latex_text}
-        gap = "" if table == "text" else "\n"  # a paragraph per note
+        gap = "" if table == "text" else "\n"  # one paragraph per note
         notes = f"\n{gap}".join(map(escapes[table], self.notes)).split("\n")
         return _joined([*lines, "", *speed_lines, *([""] if speeds else []), *notes])
 
@@ -178,7 +178,7 @@ def _joined(lines: Iterable[str]) -> str:
 
 
 def estimated_cost(run: History, tflops: float | None) -> float | None:
-    """The paper's estimate of a run's cost until its newest checkpoint, in FLOPs; None without the TFLOPS of its devices."""
+    """The paper's estimate of a run's cost up to its newest checkpoint, in FLOPs; None if its devices' TFLOPS are unknown."""
     return None if tflops is None else estimate(run.newest.ranks, tflops, 60 * run.newest.minutes)
 
 
@@ -188,7 +188,7 @@ def report_table(
     """The table with its notes.
 
     test_set: test set of the runs, if it is not the paper's
-    tflops: 10^12 operations per second that a device of the runs sustains, if given
+    tflops: sustained TFLOPS (10^12 operations per second) of one device, if given
     is_exact: whether to print all digits of numbers; unknown numbers are then empty
     """
     unknown, power = ("", _exact) if is_exact else ("-", _power)
@@ -258,9 +258,7 @@ def _notes(runs: Sequence[History], tflops: float | None) -> list[str]:
     if runs:
         notes.append(SPEED_LEGEND)
     if runs and tflops is None:
-        notes.append(
-            "cost of the runs: unknown without --device-tflops, the TFLOPS that one of their devices sustains."
-        )
+        notes.append("cost of the runs: unknown without --device-tflops, the sustained TFLOPS of one device.")
     return [*notes, *(f"{quoted(run.folder)}: {_note(run)}" for run in runs)]
 
 

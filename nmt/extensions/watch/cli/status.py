@@ -21,9 +21,9 @@ DIED: Final = (
     "the process ended without recording why: it was killed by `kill -9` or ran out of memory, or the machine stopped"
 )
 LATE_LINES: Final = 3  # number of log intervals after which the last logged speed no longer describes the run
-MIN_LATE_SECONDS: Final = 60.0  # a validation or a checkpoint can take that long
+MIN_LATE_SECONDS: Final = 60.0  # a run is never late before this; a validation or a checkpoint can take that long
 RUNS_HEADER: Final = "run", "state", "update", "loss", "best", "ETA", "last record"
-RIGHT: Final = (2, 3, 5, 6)  # columns of numbers
+RIGHT: Final = (2, 3, 5, 6)  # right-aligned columns, which contain numbers
 UNKNOWN: Final = f"no process holds the run, and there is no {STATUS_FILE} that says why"
 
 
@@ -120,7 +120,7 @@ def run_status(folder: Path) -> dict[str, Any]:
 
 
 def _state(saved: SavedStatus | None, holder: str | None) -> dict[str, Any]:
-    """state: running, ended (the run recorded why), died (it did not) or unknown (by an older nmt); also host and pid"""
+    """The state, host and pid. state: running, ended, died (without recording why) or unknown (from an older nmt)"""
     if holder is not None:
         place = re.fullmatch(r"(.*) pid (\d+)", holder)
         host, pid = (place[1], int(place[2])) if place else (holder, None)

@@ -1,4 +1,4 @@
-// The page of attention: unpacks the weights and draws the chosen map. It fetches nothing.
+// The attention page: unpacks the weights and draws the chosen map. It fetches nothing.
 "use strict";
 const MEAN = -1;          // used as the number of a head: the mean of all heads
 const SMALL_MAP_PX = 44;  // the longer side of a head's small map
@@ -42,7 +42,7 @@ async function unpack(text) {
   return new Uint8Array(await bytes.arrayBuffer());
 }
 
-// A kind of attention for tokens or whole words. The weight of a key word is the sum over its tokens, that of a query their mean.
+// A kind of attention for tokens or whole words. The weight of a key word is the sum over its tokens, that of a query word their mean.
 function shownKind(packed) {
   if (!chosen.words) return packed;
   const {queries, keys, query_words: queryWords, key_words: keyWords} = packed;

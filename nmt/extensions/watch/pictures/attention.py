@@ -36,18 +36,18 @@ JOINERS: Final = "\u200c\u200d"  # not printable, but they shape neighbouring le
 ATTENTION_ENDINGS: Final = (".html", ".svg", ".png")
 SHADES: Final = " ░▒▓█"
 THRESHOLDS: Final = (0.1, 0.25, 0.5, 0.75)  # the smallest weight of each shade after the first
-CELL_CHARACTERS: Final = 2  # per weight: about a square, and a wide character fits above it
-MAX_TOKEN_CELLS: Final = 16  # on a terminal
+CELL_CHARACTERS: Final = 2  # width of a weight: about a square, and a wide character fits above it
+MAX_TOKEN_CELLS: Final = 16  # maximum width of a token on a terminal
 
 # A picture for a paper: a large map with its tokens, and small maps of every head below it.
-COLOUR: Final = "#08519c"  # a weight of 1; 0 is white
+COLOUR: Final = "#08519c"  # colour of a weight of 1; 0 is white
 CELL_POINTS: Final = 16.0  # size of a cell of the large map
-MAX_MAP_POINTS: Final = 2400.0  # size of the large map; longer sentences have smaller cells
+MAX_MAP_POINTS: Final = 2400.0  # maximum size of the large map; longer sentences have smaller cells
 SMALL_MAP_POINTS: Final = 84.0  # longer side of a small map
-MARGIN_POINTS, GAP_POINTS, LINE_POINTS = 16, 8, 20  # around the picture, between small maps, a line of text
+MARGIN_POINTS, GAP_POINTS, LINE_POINTS = 16, 8, 20  # margin, gap between small maps, height of a line of text
 FONT_POINTS, HEADING_POINTS = 11.0, 13.0
-CHARACTER_WIDTH: Final = 0.6  # times the font size, an upper estimate
-MAX_LABEL_CELLS: Final = 24  # in cells of a terminal
+CHARACTER_WIDTH: Final = 0.6  # upper estimate of the width of a character, as a multiple of the font size
+MAX_LABEL_CELLS: Final = 24  # maximum length of a label, in cells of a terminal
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def attention_maps(model: Model, pipeline: Pipeline, source: Sequence[int], targ
 
 
 def visible_token(token: str, max_cells: int) -> str:
-    """A token that is safe to show: readable, control characters escaped, truncated to `max_cells` cells of a terminal."""
+    """A token in readable and safe form: control characters are escaped, and it fills at most `max_cells` terminal cells."""
     characters = readable_token(token)
     text = "".join(c if c.isprintable() or c in JOINERS else c.encode("unicode_escape").decode() for c in characters)
     return text if cell_len(text) <= max_cells else set_cell_size(text, max_cells - 1) + "…"
@@ -143,8 +143,8 @@ def write_attention(path: Path, sentences: Sequence[AttentionMaps]) -> None:
 
 
 def attention_page(sentences: Sequence[AttentionMaps]) -> str:
-    """A whole page. Its security policy allows only this script, whatever the tokens are, and forbids every request."""
-    # JSON has "<" only in strings. Escaped, no token can end the script element that holds the data.
+    """A whole page. Whatever the tokens contain, its security policy allows only this script and forbids all requests."""
+    # In JSON, "<" occurs only in strings. It is escaped, so that no token can end the script element with the data.
     data = json.dumps(list(map(_packed, sentences)), separators=(",", ":")).replace("<", r"\u003c")
     script = read_asset("attention.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -236,7 +236,7 @@ class _Layout:
     def put_map(self, name: str, x: float, y: float, cell: float, weights: NDArray[np.float32]) -> None:
         """Draw a map with a frame. name: its id in SVG; cell: size of a weight in points; weights: shape (queries, keys)"""
         right, bottom = x + cell * weights.shape[1], y + cell * weights.shape[0]
-        # "none": SVG stores one pixel per weight, and the viewer enlarges it
+        # with "none", the SVG stores one pixel per weight, and the viewer enlarges it
         image = self.axes.imshow(
             weights, self.colours, interpolation="none", vmin=0, vmax=1, extent=(x, right, bottom, y)
         )
@@ -281,7 +281,7 @@ def _draw_large(layout: _Layout, maps: AttentionMaps, kind: str) -> None:
 
 
 def _draw_heads(layout: _Layout, kind: str, weights: NDArray[np.float32]) -> None:
-    """weights: (layers, heads, queries, keys)"""
+    """Draw a small map of each head. weights: (layers, heads, queries, keys)"""
     cell = SMALL_MAP_POINTS / max(weights.shape[2:])
     height, width = (cell * size for size in weights.shape[2:])
     top = layout.height + LINE_POINTS

@@ -32,7 +32,7 @@ MAX_LABEL_CHARACTERS: Final = 12
 GRAPH_ENDINGS: Final = (".html", ".json")
 GRAPH_LEGEND: Final = (
     "Each column is a step of the search, in which every hypothesis gets one more token. A line joins a hypothesis to the one "
-    "that it continues. In a column, hypotheses that continue stand above those that ended, the best first. Bold: beginnings of "
+    "that it continues. In a column, hypotheses that continue are above those that ended, the best ones first. Bold: prefixes of "
     "the chosen translation. Pale: dropped at the next step. Underlined: ended, with its score. Point at a token to read the "
     "whole hypothesis."
 )
@@ -104,7 +104,7 @@ class Recorder:
         return len(self.rows) - 1
 
     def best(self, tokens: Sequence[int]) -> set[int]:
-        """The numbers of the hypotheses that are prefixes of a translation, and of its end. tokens: without EOS"""
+        """The numbers of the hypotheses that lead to a translation, from the empty one to its EOS. tokens: without EOS"""
         for number in [number for number, row in enumerate(self.rows) if row[3] == EOS]:
             path = [number]
             while path[-1] > 0:
@@ -127,7 +127,7 @@ def beam_graph(
 
     source: ids without EOS, at least one
     given: ids of the translation that was chosen, without EOS
-    pieces: the texts of a source id and of a target id
+    pieces: functions that return the text of a source id and of a target id
     Raises UserError for a search without a beam.
     """
     check_search(decoder)
@@ -175,7 +175,7 @@ def graphs_page(graphs: Sequence[BeamGraph]) -> str:
 def _svg(graph: BeamGraph) -> str:
     rows = [0] * (1 + max(node.step for node in graph.nodes))
     places: list[tuple[int, int]] = []
-    tokens: list[list[str]] = [[]]  # of each hypothesis
+    tokens: list[list[str]] = [[]]  # tokens of each hypothesis
     lines, labels = [], []
     for node in graph.nodes:
         x, y = MARGIN_PIXELS + STEP_PIXELS * node.step, MARGIN_PIXELS + HYPOTHESIS_PIXELS * rows[node.step]

@@ -1,4 +1,4 @@
-"""Figures and charts as SVG or PNG by matplotlib. The bytes are reproducible, and text in SVG stays text.
+"""Figures and charts as SVG or PNG, drawn by matplotlib. The bytes are reproducible, and text in SVG stays text.
 
 Charts are also drawn with characters, for a terminal.
 """
@@ -44,8 +44,8 @@ COLOURS: Final = (
     "#cc79a7",
     "#e69f00",
     "#56b4e9",
-)  # by Okabe and Ito, distinguishable by colour-blind people
-LINE_STYLES: Final = ("-", "--", ":")  # each is combined with all colours
+)  # colours by Okabe and Ito, which colour-blind people can distinguish
+LINE_STYLES: Final = ("-", "--", ":")  # each style is combined with all colours
 EIGHTHS: Final = " ▏▎▍▌▋▊▉"  # cells filled by 0 to 7 eighths, from the left
 FULL_CELL: Final = "█"
 LEVELS: Final = " ▁▂▃▄▅▆▇█"  # cells filled by 0 to 8 eighths, from below

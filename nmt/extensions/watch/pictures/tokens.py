@@ -5,8 +5,8 @@ from typing import Final
 
 from nmt.symbols import BOS, EOS, SYMBOLS, UNK
 
-WORD_START: Final = "\u2581"  # in front of a token that starts a word, as sentencepiece writes it
-WORD_CONTINUES: Final = "@@"  # behind a token whose word continues, as subword-nmt writes it
+WORD_START: Final = "\u2581"  # sentencepiece's marker in front of a token that starts a word
+WORD_CONTINUES: Final = "@@"  # subword-nmt's marker after a token whose word continues
 SYMBOL_NAMES: Final = {
     SYMBOLS[BOS]: "\u27e8start\u27e9",
     SYMBOLS[EOS]: "\u27e8end\u27e9",

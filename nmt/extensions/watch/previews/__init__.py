@@ -1,1 +1,1 @@
-"""Previews: what a training would need."""
+"""Previews: what a run would need."""

@@ -34,12 +34,12 @@ from nmt.train.setup import RunSetup
 from nmt.train.trainer import make_update
 from nmt.train.update_log import flops_of
 
-TIMED_UPDATES: Final = 3  # after a warm-up update
-MAX_SECONDS: Final = 15.0  # for all passes after the first two
-FIRST_TOKENS: Final = 32  # in the first pass, padding included
-GROWTH: Final = 4  # factor from one pass to the next
-MIN_GROWTH: Final = 1.5  # a smaller step would show nothing new
-PASSES_PER_SIZE: Final = 4  # a warm-up pass, a timed one, and two in one update
+TIMED_UPDATES: Final = 3  # number of timed updates, after a warm-up update
+MAX_SECONDS: Final = 15.0  # time limit for all passes after the first two
+FIRST_TOKENS: Final = 32  # tokens in the first pass, including padding
+GROWTH: Final = 4  # maximum factor by which the tokens of a pass grow
+MIN_GROWTH: Final = 1.5  # minimum factor; a smaller one would show nothing new
+PASSES_PER_SIZE: Final = 4  # passes for each size: a warm-up pass, a timed one, and two in one update
 
 
 class LogOnlyReport(NoReport):
@@ -69,7 +69,7 @@ class DryRun(Preview):
     """
 
     def __init__(self, options: Any, parts: Any) -> None:
-        """Make a few passes with initial weights. Raises the errors of a training."""
+        """Make a few passes with initial weights. Raises the errors that training would raise."""
         setup = RunSetup(options)
         memory = Memory(setup.device)
         free = memory.free()
@@ -112,22 +112,22 @@ class DryRun(Preview):
         self.ranks = run.world.size
         self.pairs = len(run.data.train)
         self.updates_per_epoch = updates_per_epoch
-        self.first = before[0] + 1  # update
-        self.last = last  # update; None if nothing but patience ends the run
-        self.micro_batches = len(batches) / len(updates)  # per update and rank
-        self.max_tokens = run.progress.limit.max_micro_batch_tokens  # per micro-batch, padding included
+        self.first = before[0] + 1  # number of the first update
+        self.last = last  # number of the last update; None if only patience ends the run
+        self.micro_batches = len(batches) / len(updates)  # number per update and rank
+        self.max_tokens = run.progress.limit.max_micro_batch_tokens  # limit per micro-batch, padding included
         self.target_tokens = sum(data.tokens for data in updates) / len(updates)
         self.padding = 1 - sum(int((side != PAD).sum()) for side in sides) / sum(side.numel() for side in sides)
         self.seconds = measured.seconds
         self.flops = sum(flops_of(run, data) for data in updates) / len(updates)
-        self.memory = measured.memory  # peak during the updates
+        self.memory = measured.memory  # peak bytes during the updates
         # Tokens of the timed pass; None if whole updates were measured.
         self.extrapolated_from = measured.extrapolated_from
-        self.free = free  # before them
+        self.free = free  # free bytes before the updates
         self.checkpoint = size_of(tensors) + size_of(run.evaluated_weights())  # bytes on disk
         if run.average is not None:
             self.checkpoint += size_of(run.average.weights)
-        self.kept = options.keep_last + options.keep_best if options.keep_last else None  # checkpoints; None for all
+        self.kept = options.keep_last + options.keep_best if options.keep_last else None  # number kept; None for all
         # For all updates; None if the run has no end.
         self.hours = None if to_do is None else self.seconds * to_do / 3600
         self.eflop = None if to_do is None else self.flops * to_do / 1e18
@@ -143,7 +143,7 @@ class DryRun(Preview):
         seconds = f"{self.seconds:.3g}" if self.seconds < 100 else f"{self.seconds:,.0f}"
         yield (
             f"one update: {self.target_tokens:,.0f} target tokens in {self.micro_batches:.1f} micro-batches per device (at "
-            f"least one for each of {GROUPS_PER_UPDATE} groups of pairs with similar lengths), up to {self.max_tokens:,} "
+            f"least one for each of {GROUPS_PER_UPDATE} groups of pairs of similar length), up to {self.max_tokens:,} "
             f"tokens each, {self.padding:.1%} padding; {seconds} s, {self.target_tokens / self.seconds:,.0f} "
             f"target tokens/s, {operations(self.flops / self.seconds)}/s"
         )
@@ -232,7 +232,7 @@ class _Meter:
         one, two = (_share(data, batch, tokens, times) for times in (1, 2))
         seconds_of_one, seconds_of_two = self._seconds(one), self._seconds(two)
         cells = one.batches[0].cells
-        # The optimizer's step takes no longer than two passes.
+        # This assumes that the optimizer's step takes no longer than two passes.
         seconds_of_pass = max(seconds_of_two - seconds_of_one, seconds_of_two / 4)
         seconds_of_step = max(seconds_of_one - seconds_of_pass, 0.0)
         (fewer, less), (more, peak) = peaks[-2:]
@@ -247,7 +247,7 @@ class _Meter:
         return size_of(tensors) + sum(parameter.numel() * parameter.element_size() for parameter in trained)
 
     def _seconds(self, data: UpdateBatches) -> float:
-        """Make an update, and return its seconds."""
+        """Make an update, and return how many seconds it took."""
         began = time.monotonic()
         make_update(self.run, data)
         if self.run.device.type == "cuda":

@@ -1,4 +1,4 @@
-"""The live display of a training on a terminal, as a reporter."""
+"""A reporter that shows a run live on a terminal."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -26,17 +26,17 @@ from nmt.train.update_log import flops_of
 FIRST_SECONDS: Final = 60.0  # seconds until the speed of a process predicts the rest of the run
 FIRST_SHARE: Final = 0.1  # share of a short --max-minutes: the warning must come in time
 WITHIN_WARMUP: Final = (
-    "at this speed --max-minutes ends the run while the learning rate still rises (raise --max-minutes, or start a new run "
+    "at this speed --max-minutes ends the run while the learning rate is still rising (raise --max-minutes, or start a new run "
     "with fewer --warmup-updates)"
 )
 LONG_HOURS: Final = 168.0  # a week
 MAX_SHARED_CORES: Final = 0.6  # number of this run's cores that other programs may use before a message is logged
 MAX_NAMED_PRESETS: Final = 3
-VARIATIONS: Final = "table3-"  # presets that repeat a published ablation; they are not meant to be cheap
+VARIATIONS: Final = "table3-"  # prefix of presets that repeat a published ablation; they are not meant to be cheap
 
 
 class OtherPrograms:
-    """Measures how much other programs use the CPU cores of a run, from its creation on."""
+    """Measures how much other programs have used a run's CPU cores since this object was created."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -76,7 +76,7 @@ class Estimate(Reporter):
     def __init__(self, options: Any, folder: Path) -> None:
         self._first_seconds = min(FIRST_SECONDS, FIRST_SHARE * 60 * (options.max_minutes or math.inf))
         self._logged = self._warned = False
-        self._updates, self._timed_from = 0, 0.0  # by the run's clock, from the end of the first update
+        self._updates, self._timed_from = 0, 0.0  # number of updates; the run's clock after the first one
 
     def update(self, run: Run, data: UpdateBatches) -> None:
         """See Reporter."""
@@ -98,7 +98,7 @@ class Estimate(Reporter):
 
 
 def _ends_within_warmup(run: Run, seconds: float) -> bool:
-    """Whether --max-minutes ends the run while the learning rate still rises. seconds: seconds per update"""
+    """Whether --max-minutes ends the run while the learning rate is still rising. seconds: seconds per update"""
     so_far = run.loader.updates_per_epoch(), run.progress.update, run.epochs
     last, by_clock = last_update(run.options, *so_far, seconds, run.seconds), run.options.max_minutes is not None
     return by_clock and last is not None and last != certain_end(run) and rises_at(run.schedule, last)
@@ -128,7 +128,7 @@ def estimate_lines(run: Run, data: UpdateBatches, seconds: float) -> Iterator[st
 
 
 def _shorter(run: Run, data: UpdateBatches, flops_per_second: float) -> dict[str, float]:
-    """Hours by name of the presets for the run's model that would end within a week on its data and devices."""
+    """The presets for the run's model that would end within a week on its data and devices: hours by name."""
     hours = {}
     for name, preset in registry.presets().items():
         values = preset.values

@@ -1,4 +1,4 @@
-"""Events of a training for TensorBoard, as a reporter."""
+"""A reporter that writes a run's metrics as TensorBoard events."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +11,7 @@ from nmt.reporters.base import Reporter
 
 @register("reporter", "tensorboard", TensorBoardOptions)
 class TensorBoard(Reporter):
-    """Events for TensorBoard in RUN/tensorboard (needs the extra `tensorboard`)."""
+    """Writes TensorBoard events to RUN/tensorboard (needs the extra `tensorboard`)."""
 
     def __init__(self, options: TensorBoardOptions, folder: Path) -> None:
         """See Reporter."""

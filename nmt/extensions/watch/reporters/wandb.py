@@ -1,4 +1,4 @@
-"""The numbers of a training for Weights & Biases, as a reporter."""
+"""A reporter that sends a run's metrics to Weights & Biases."""
 
 import uuid
 from collections.abc import Mapping
@@ -16,9 +16,9 @@ WANDB_ID_FILE: Final = "wandb-id"
 
 @register("reporter", "wandb", WandbOptions)
 class Wandb(Reporter):
-    """The numbers of log lines and validations for Weights & Biases (needs the extra `wandb`).
+    """Sends the numbers of log lines and validations to Weights & Biases (needs the extra `wandb`).
 
-    If an interrupted run is resumed, its record there is resumed too, by its id.
+    If an interrupted run is resumed, its record at Weights & Biases is resumed too, by its id.
     """
 
     def __init__(self, options: WandbOptions, folder: Path) -> None:

@@ -69,7 +69,7 @@ class Drawings(Viewer):
                 self._draw(self._translator, request, translation)
         except UserError:
             raise
-        except Exception as error:  # such as a lack of memory: the translation itself is not affected
+        except Exception as error:  # such as running out of memory; the translation itself is not affected
             log.warn(f"line {number + 1} could not be drawn: {type(error).__name__}: {quoted(error)}")
 
     def _draw(self, translator: Translator, request: Request, translation: Translation) -> None:

@@ -1,6 +1,6 @@
 """ConvS2S ("Convolutional Sequence to Sequence Learning", Gehring et al., 2017).
 
-If the paper and the authors' released models differ, options select either (docs/explanation/systems/convs2s.md).
+Where the paper and the authors' released models differ, an option selects which to follow (docs/explanation/systems/convs2s.md).
 
 Dimensions: B sentences, S source and T target positions, widths C of a layer, E of embeddings, D of the features,
 W hypotheses per sentence, N = B * T or B * W rows.
@@ -29,7 +29,7 @@ from nmt.positions.options import LearnedPositionOptions
 from nmt.symbols import PAD
 
 HALF_VARIANCE: Final = math.sqrt(0.5)  # factor that keeps the variance of a sum of two terms (section 3.4)
-EMBEDDING_STD: Final = 0.1  # section 3.5
+EMBEDDING_STD: Final = 0.1  # standard deviation of embeddings (section 3.5)
 
 
 class SourceMemory(NamedTuple):
@@ -201,7 +201,7 @@ class ConvS2S(Model):
         """See Model. Includes taps before and after a sentence, because they are computed too."""
         per_source = linear_flops(self.encoder_input, self.encoder, self.encoder_output)
         per_target = linear_flops(self.decoder_input, self.decoder, self.decoder_output, self.output)
-        per_pair = len(self.decoder) * 2 * 2 * self.options.embedding_size  # scores and sums
+        per_pair = len(self.decoder) * 2 * 2 * self.options.embedding_size  # operations for scores and sums
         return source * per_source + target * per_target + source * target * per_pair
 
     def _layers(self) -> list[AttentiveConvolutionLayer]:
@@ -226,7 +226,7 @@ class ConvS2S(Model):
             for i, layer in enumerate(layers):
                 history = state.sentences[f"{i}.history"]
                 states, weights, histories[f"{i}.history"] = layer(states, embedded, memory, history, taps)
-            attention = weights.flatten(0, 1) if state.watched else None  # last layer: N S
+            attention = weights.flatten(0, 1) if state.watched else None  # N S, of the last layer
             return self.log_probs(project_output(states), output), state.after(
                 state.sentences | histories, {}, attention
             )

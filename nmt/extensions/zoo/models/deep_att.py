@@ -30,7 +30,7 @@ from nmt.nn.cost import linear_flops
 from nmt.nn.linear import Linear, Projection
 from nmt.symbols import PAD
 
-NUM_COLUMNS: Final = 2  # in the encoder
+NUM_COLUMNS: Final = 2  # number of columns in the encoder
 
 
 class FastForwardLayer(Lstm):
@@ -68,7 +68,7 @@ class DeepAtt(Model):
         column_inputs = [E, *[3 * H] * (o.encoder_layers - 1)]
         self.encoder = nn.ModuleList(
             layer(inputs) for inputs in column_inputs * NUM_COLUMNS
-        )  # one column after the other
+        )  # all layers of the first column, then those of the second
         memory = NUM_COLUMNS * (H + 4 * H)
         self.first: AttentiveLstm | FastForwardLayer
         if o.interface == "attention":
@@ -101,7 +101,7 @@ class DeepAtt(Model):
         """See Model. Recurrent parameters have a higher learning rate, and embeddings no weight decay."""
         recurrent = self._recurrent_parameters()
         tables = [*self.source_embedding.parameters(), *self.target_embedding.parameters()]
-        tables = list(dict.fromkeys(tables))  # they may be shared
+        tables = list(dict.fromkeys(tables))  # source and target may share a table
         named = {id(parameter) for parameter in [*recurrent, *tables]}
         return [
             ParameterGroup("recurrent", recurrent, self.options.recurrent_lr_factor),

@@ -24,7 +24,7 @@ from nmt.nn.cost import linear_flops
 from nmt.nn.linear import ClippedLinear, Linear, Projection
 from nmt.symbols import PAD
 
-NUM_LAYERS_WITHOUT_RESIDUAL: Final = 2  # per stack: residual connections start at the third layer (section 3.1)
+NUM_LAYERS_WITHOUT_RESIDUAL: Final = 2  # in each stack; residual connections start at its third layer (section 3.1)
 
 
 @register("model", "gnmt", GnmtOptions)
@@ -41,7 +41,7 @@ class Gnmt(Model):
         lstm = partial(Lstm, hidden=D, form=self.form, bias=bias)
         table = partial(nn.Embedding, embedding_dim=D, padding_idx=PAD)
         self.source_embedding, self.target_embedding = embeddings(o.tie, vocabularies, table)
-        self.bidirectional = nn.ModuleList([lstm(D), lstm(D)])  # from left to right, from right to left
+        self.bidirectional = nn.ModuleList([lstm(D), lstm(D)])  # one from left to right, one from right to left
         self.encoder = nn.ModuleList(lstm(2 * D if i == 0 else D) for i in range(o.encoder_layers - 1))
         memory = D if o.encoder_layers > 1 else 2 * D
         attention = AdditiveAttention(D, memory, o.attention_size)

@@ -1,6 +1,6 @@
 """A language model of the target side: a decoder-only Transformer (Liu et al., 2018) that ignores the source.
 
-It is trained on sentence pairs like any model, and scores translations as texts.
+It is trained on sentence pairs like any other model, but scores a translation without its source.
 """
 
 import math
@@ -73,7 +73,7 @@ class LanguageModel(Model):
 
     def flops(self, source: Tensor, target: Tensor) -> Tensor:
         """See Model. Includes masked attention scores, because they are computed too."""
-        scores = len(self.layers) * target**2  # queries times keys
+        scores = len(self.layers) * target**2  # number of queries times number of keys
         per_score = 2 * self.attention.heads * (self.attention.keys + self.attention.values)
         return target * linear_flops(self.layers, self.output) + scores * per_score
 

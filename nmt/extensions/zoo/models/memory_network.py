@@ -23,7 +23,7 @@ FIRST_STATE: Final = 0.1  # value of all components of u^0
 
 @register("model", "memory-network", MemoryNetworkOptions)
 class MemoryNetwork(Model):
-    """Hops of attention over the last tokens, where each hop's state queries the next. It does not read the source.
+    """Hops of attention over the previous tokens: the state after each hop queries the next hop. It does not read the source.
 
     keys, values: the embeddings A and B
     key_times, value_times: T_A and T_B, (M, D), for the newest token first

@@ -46,7 +46,7 @@ class Moe(Model):
         self.attentive_lstm = AttentiveLstm(D, D, o.hidden_size, form, attention)
         self.decoder_lstm = Lstm(D, o.hidden_size, form)
         shape = ExpertShape.of(o, D, o.expert_size, 0.0)
-        # In a list, because layers in lists are sharded one by one, and the experts are almost all of the model.
+        # The mixtures are in a list, because FSDP shards the layers of lists one by one, and they are most of the model.
         self.experts = nn.ModuleList(MixtureOfExperts(shape) for _ in ("encoder", "decoder"))
         self.read_out_context = Linear(D, D, bias=False) if o.read_out_context else None
         self.output = Linear(D, vocabularies.target, bias=False)

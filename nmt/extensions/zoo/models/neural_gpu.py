@@ -24,9 +24,9 @@ from nmt.nn.linear import Linear, Projection
 from nmt.symbols import PAD
 
 KERNEL: Final = 3  # number of positions and of rows that a convolution reads
-INITIAL_GAIN: Final = 1.8 * 0.8  # for orthogonal weights, as in the authors' code
-EMBEDDING_RANGE: Final = 1.7  # as in the authors' code
-DROPOUT_POSITIONS: Final = 9  # above this number dropout is scaled down: 3 / sqrt(9) = 1
+INITIAL_GAIN: Final = 1.8 * 0.8  # gain of the orthogonal weights, as in the authors' code
+EMBEDDING_RANGE: Final = 1.7  # maximum magnitude of initial embeddings, as in the authors' code
+DROPOUT_POSITIONS: Final = 9  # number of positions above which dropout is scaled down: 3 / sqrt(9) = 1
 
 
 def saturating_sigmoid(states: Tensor) -> Tensor:
@@ -141,7 +141,7 @@ class NeuralGpu(Model):
     def flops(self, source: Tensor, target: Tensor) -> Tensor:
         """See Model. Includes the zeros that convolutions read beyond the edges."""
         o, n = self.options, source + self.options.memory_offset
-        cgru = 3 * 2 * KERNEL**2 * self.width**2  # per position of a row
+        cgru = 3 * 2 * KERNEL**2 * self.width**2  # operations per position of a row
         total = n * o.height * (linear_flops(self.input) + cgru * (1 + n * o.layers)) + target * linear_flops(
             self.output
         )

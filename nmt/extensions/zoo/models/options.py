@@ -48,7 +48,7 @@ class GnmtOptions:
     hidden_size: int = size_opt(1024, "width of the embeddings and of every LSTM")
     attention_size: int = size_opt(1024, "width of the attention's hidden layer")
     cell: Literal["gnmt", "standard"] = opt(
-        "gnmt", "gnmt: no biases, and no tanh on the cell's output (equation 11); standard: both"
+        "gnmt", "gnmt: no biases, and no tanh on the cell's output (equation 11); standard: with both"
     )
     clip_start: float = opt(
         8.0,
@@ -91,7 +91,7 @@ class DeepAttOptions:
     hidden_size: int = size_opt(512, "width of every LSTM")
     interface: Literal["attention", "summary"] = opt(
         "attention",
-        "what the decoder reads: attention (Deep-Att), or summary, one vector per sentence (Deep-ED)",
+        "what the decoder reads: attention (Deep-Att) or summary (one vector per sentence, as in Deep-ED)",
     )
     memory_size: int = size_opt(1280, "width of the memory that the attention reads; output width of the paper's W_p")
     attention_size: int = size_opt(512, "width of the attention's hidden layer; not stated in the paper")

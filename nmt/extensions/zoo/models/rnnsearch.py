@@ -29,7 +29,7 @@ class RnnSearch(Model):
     def __init__(self, options: RnnSearchOptions, vocabularies: Vocabularies) -> None:
         super().__init__()
         o, self.options = options, options
-        self.width = o.hidden_size  # for schedules; the features are narrower
+        self.width = o.hidden_size  # width for learning-rate schedules; the features are narrower
         read_out = 2 * o.maxout_size
         self.source_embedding = nn.Embedding(vocabularies.source, o.embedding_size, padding_idx=PAD)
         self.target_embedding = nn.Embedding(vocabularies.target, o.embedding_size, padding_idx=PAD)
@@ -59,7 +59,7 @@ class RnnSearch(Model):
         return Output(self._features(tokens[1], states, weights, memory[1]), {}, attention=weights)
 
     def _unroll(self, tokens: Tensor, state: Tensor, memory: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Run the GRU over tokens (B, T, 3 H): the state before each (B, T, H), and the attention weights (B, T, S)."""
+        """Run the GRU over tokens (B, T, 3 H). Returns the state before each (B, T, H), and the attention weights (B, T, S)."""
         states, weights = [], []
         for token in tokens.unbind(1):
             states.append(state)
