@@ -99,7 +99,7 @@ def test_the_counted_cost_is_that_of_both_networks():
 
 def test_a_model_without_depths_and_depths_it_does_not_have_are_refused():
     model, batch = transformer(DEEP), sentences(4, 6)
-    with pytest.raises(UserError, match="the model has only 3 and 2 layers"):
+    with pytest.raises(UserError, match="the model has only 3 encoder and 2 decoder layers"):
         criterion(min_decoder_layers=3)(model, batch)
     with pytest.raises(UserError, match="--encoder-layers 4: model has only 3"):
         shallow(model, 4, None)
