@@ -50,7 +50,7 @@ class TrainOptions:
     )
     max_minutes: float | None = opt(
         None,
-        "stop when this process has trained for this many minutes",
+        "stop this process after this many minutes",
         group="Length of the run",
         common=True,
         above=0,
