@@ -37,9 +37,9 @@ INTRODUCTION = """# A recording: from a checkout to a translation
 
 This page shows the terminal of a new user who follows the [tutorial](tutorial.md) with a corpus of everyday sentences
 ([Tatoeba](https://tatoeba.org), CC-BY 2.0). Waiting times and the middle of long output are omitted. `nmt.git` stands for
-the address of the project, and `text` is the folder with the corpus. The machine is the Zen 3 of
-[measurements](measurements.md), which it shared with other programs. The recording is from DATE. Later versions have more
-commands and presets, and word some messages differently.
+the address of the project, and `text` is the folder with the corpus. The machine, a
+Xeon with two cores, also ran other programs. The recording is from DATE. Later versions have more commands and presets, and
+word some messages differently.
 
 """
 
@@ -69,7 +69,7 @@ def typed(*lines: str, **given: Any) -> Scene:
     return Scene(steps=tuple((line + "\n", None) for line in lines), **given)
 
 
-TRAIN = "nmt train --data data --output run --preset transformer-mini --max-minutes 15 --threads 1"
+TRAIN = "nmt train data --output run --preset transformer-mini --max-minutes 15 --threads 1"
 SCENES = [
     typed("git clone nmt.git nmt", "cd nmt", "make setup", ". .venv/bin/activate", heading="Install"),
     typed("nmt", sentence="`nmt` without arguments lists the commands.", picture="commands"),
@@ -85,9 +85,9 @@ SCENES = [
     ),
     typed("nmt train --max-updats 5", sentence="All errors are reported at once, followed by the corrected command."),
     typed("ls text", "zcat text/train.en.gz | wc -l", heading="Look at the corpus"),
-    typed("nmt doctor --source-lang en --target-lang de --train text/train --valid text/valid --test text/test"),
+    typed("nmt doctor text/train.en.gz text/train.de.gz --valid text/valid --test text/test"),
     typed(
-        "nmt prepare --source-lang en --target-lang de --train text/train --valid text/valid --output data",
+        "nmt prepare text/train.en.gz text/train.de.gz --valid text/valid --output data",
         heading="Prepare and train",
     ),
     typed(TRAIN + " --dry-run", sentence="A dry run estimates the time, the memory and the cost of the training."),
@@ -100,7 +100,7 @@ SCENES = [
     Scene(sentence="After ten minutes:", steps=(("", 500),), picture="training-later"),
     Scene(sentence="At the end:", steps=(("", None),)),
     typed("nmt plot run", picture="plot"),
-    typed("nmt average --run run --last 3 --output model", heading="Translate"),
+    typed("nmt average run --last 3 --output model", heading="Translate"),
     Scene(
         sentence="In a terminal, `nmt translate` shows a prompt.",
         steps=(
@@ -117,7 +117,7 @@ SCENES = [
         "head -3 test.de",
         sentence="To translate a file:",
     ),
-    typed("nmt evaluate --hypothesis test.de --reference text/test.de.gz"),
+    typed("nmt evaluate test.de text/test.de.gz"),
 ]
 
 
