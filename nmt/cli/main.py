@@ -20,7 +20,7 @@ from typer.exceptions import TyperException
 from nmt.cli.commands import commands, find_command
 from nmt.dist import end_with_launcher
 from nmt.errors import Interrupted, RankFailed, UserError, is_out_of_memory, naming, needing_torch, one_line, quoted
-from nmt.registry import place_in_plugin
+from nmt.registry import loaded_plugins, place_in_plugin
 from nmt.signals import WORKING_ON
 
 MEMORY_FLAGS: Final = {
@@ -122,6 +122,9 @@ def run(arguments: list[str]) -> int:
             return _fail(f"plug-in {location} failed: {cause} (--debug shows where)", 2, debug)
         if isinstance(error, ValueError) and sys.stdout.closed:
             return _fail("a plug-in has closed stdout, and results cannot be written", 2, debug)
+        if loaded := loaded_plugins():
+            what = f"a wrong value from the plug-in {', '.join(map(quoted, loaded))}, or a bug in nmt"
+            return _fail(f"{what}: {cause} (--debug shows where)", 1, debug)
         return _fail(f"a bug in nmt: {cause} (--debug shows where; please report it)", 1, debug)
     except BaseException as error:  # an exception class of a plug-in, derived from BaseException
         if location := place_in_plugin(error):
