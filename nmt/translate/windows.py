@@ -5,7 +5,6 @@ import os
 import re
 import select
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, Protocol
@@ -18,8 +17,6 @@ from nmt.storages.streams import Stream, compression_of
 STDIN_NAME: Final = "-"
 STREAM_READ_BYTES: Final = 1 << 16
 SIGNAL_POLL_SECONDS: Final = 0.2
-NEXT_LINE_SECONDS: Final = 0.02  # how long an open window waits for the next line
-WINDOW_SECONDS: Final = 0.2  # maximum age of a window that waits, so that slowly arriving lines are answered too
 MAX_WINDOW_BYTES: Final = 1 << 22
 FIRST_WINDOW_LINES: Final = 16
 WINDOW_GROWTH: Final = 4
@@ -170,18 +167,18 @@ def windows(
 ) -> Iterator[list[bytes]]:
     """Yield lists of raw lines. A list is complete when it is full or when no further line is waiting.
 
+    A line that arrives alone is thus answered at once. While it is translated, further lines collect in the pipe.
+
     sizes: lines of each full window (an endless iterator); a window is also full with MAX_WINDOW_BYTES
     max_line_bytes: longer lines are truncated to this size
     idle: called while no line is waiting
     """
     splitter = _LineSplitter(max_line_bytes)
     lines: list[bytes] = []
-    size, num_bytes, started = next(sizes), 0, 0.0
+    size, num_bytes = next(sizes), 0
     while True:
         while not source.waiting(SIGNAL_POLL_SECONDS):
             idle()
-        if not lines:
-            started = time.monotonic()
         try:
             chunk = source.read()
         except OSError as error:  # otherwise it would look like an error of the output
@@ -196,8 +193,7 @@ def windows(
             if len(lines) == size or num_bytes >= MAX_WINDOW_BYTES:
                 yield lines
                 lines, num_bytes, size = [], 0, next(sizes)
-        patience = NEXT_LINE_SECONDS if time.monotonic() - started < WINDOW_SECONDS else 0.0
-        if lines and (not chunk or not source.waiting(patience)):
+        if lines and (not chunk or not source.waiting(0.0)):
             yield lines
             lines, num_bytes = [], 0
         if not chunk:

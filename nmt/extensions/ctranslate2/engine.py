@@ -6,12 +6,14 @@ The few lines where CTranslate2 would search differently go to the torch engine.
 
 import math
 import os
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Lock, Thread, current_thread, main_thread
 from typing import Any, Final
 
 from nmt import registry, signals
@@ -45,8 +47,7 @@ MAX_PENALTY_EXPONENT: Final = (
 PATIENCE: Final = 2.0  # factor on the beam size; 5 of 1,000 translations of Multi30k differed with 1, none with 1.5
 TYPICAL_LENGTH: Final = 25  # tokens
 MAX_EMPTY_NATS: Final = -1e-3  # log-probability of an empty translation; above this, that of all others is inexact
-MIN_PAUSE: Final = 0.001  # seconds between checks whether a batch is ready
-MAX_PAUSE: Final = 0.05
+CHECK_SECONDS: Final = 0.05  # time between two checks for a signal while a batch is translated
 BATCHES_AHEAD: Final = 4  # batches per worker that are submitted before the first one has finished
 
 
@@ -156,6 +157,29 @@ def _has_gpu() -> bool:
     return has_torch() and (Path("/dev/nvidiactl").exists() or Path("/dev/kfd").exists())
 
 
+class Watcher:
+    """A thread that waits for batches. The main thread must not call `result`, which no signal can interrupt."""
+
+    def __init__(self) -> None:
+        self._given: SimpleQueue[tuple[list[Any], Lock]] = SimpleQueue()
+        Thread(target=self._watch, name="watcher", daemon=True).start()
+
+    def watch(self, results: list[Any]) -> Lock:
+        """A lock that is released when the results of a batch are ready."""
+        ready = Lock()
+        ready.acquire()
+        self._given.put((results, ready))
+        return ready
+
+    def _watch(self) -> None:
+        while True:
+            results, ready = self._given.get()
+            for result in results:
+                with suppress(Exception):  # the engine raises it again
+                    result.result()
+            ready.release()
+
+
 class CTranslate2Engine(SearchEngine):
     """Searches an exported model with CTranslate2.
 
@@ -189,6 +213,7 @@ class CTranslate2Engine(SearchEngine):
             usual = MAP_BATCH_TOKENS
         self.batch_tokens = usual if options.batch_tokens == "auto" else options.batch_tokens
         self._torch = cache(open_torch) if open_torch else None
+        self._watcher = cache(Watcher)
         log.detail(f"engine ctranslate2: {quoted(folder)}")
 
     def search(self, batches: Sequence[list[EncodedLine]]) -> Iterator[BatchOutcome]:
@@ -202,13 +227,7 @@ class CTranslate2Engine(SearchEngine):
                 if not waiting:
                     return
                 signals.check()
-                pause = MIN_PAUSE
-                while not all(
-                    result.done() for result in waiting[0][2]
-                ):  # `result` would wait without a way to interrupt it
-                    time.sleep(pause)
-                    pause = min(2 * pause, MAX_PAUSE)
-                    signals.check()
+                self._wait(waiting[0][2])
                 lines, plain, results = waiting.popleft()
                 of_plain, warning = self._outcomes(plain, results)
                 found = iter(of_plain)
@@ -218,6 +237,14 @@ class CTranslate2Engine(SearchEngine):
             is_searching()  # release models whose batches have finished
             if waiting:
                 _GIVEN_UP.append((self._model, [result for _, _, results in waiting for result in results]))
+
+    def _wait(self, results: list[Any]) -> None:
+        """Wait until a batch is translated. Raises Interrupted after a signal."""
+        if current_thread() is not main_thread():
+            return  # no signal arrives here, so `result` may wait
+        waiting = self._watcher().watch(results)
+        while not waiting.acquire(timeout=CHECK_SECONDS):
+            signals.check()
 
     def without_scores(self) -> None:
         replaces_empty = self._torch is None and self.search_options.min_length > 0
