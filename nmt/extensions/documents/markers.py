@@ -249,7 +249,7 @@ def _partners(tags: Sequence[tuple[str, str]]) -> dict[int, int]:
 
 
 def _parts_to_keep(text: str) -> Counter[str]:
-    """Count markers and placeholders. In messages with branches, a placeholder counts once, because each branch may repeat it."""
+    """Count markers and placeholders. In messages with branches, placeholders count once, because each branch may repeat them."""
     plain = MARKER.sub(" ", text)
     kept = PLACEHOLDER.findall(_without_braces(plain))
     return Counter([*MARKER.findall(text), *(set(kept) if MESSAGE_START.search(plain) else kept)])

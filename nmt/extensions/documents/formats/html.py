@@ -34,7 +34,7 @@ _BUTTONS: Final = {"submit", "button", "reset"}  # inputs whose value is text
 
 
 class HtmlDocument(UnitDocument):
-    """A page or a part of one. Raises InputError if it is not in its declared encoding, by default UTF-8."""
+    """A page or a part of one. Raises InputError if it is not in the declared encoding (by default UTF-8)."""
 
     def __init__(self, content: bytes, place: str) -> None:
         self._encoding = _encoding(content)
@@ -104,7 +104,7 @@ def _space_around(block: list[TextPiece]) -> tuple[str, str]:
 
 
 def html_units(parts: list[Written | Block], languages: Languages, line: int = 1) -> Iterator[Unit]:
-    """The texts of blocks and tags. line: line of the first one"""
+    """The texts of blocks and tags. line: number of the first line"""
     for part in parts:
         for tag in part.tags if isinstance(part, Block) else [part]:
             yield from _attributes(tag, languages, line)
