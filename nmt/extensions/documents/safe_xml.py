@@ -83,7 +83,7 @@ def _check(content: bytes, format: str, place: str) -> tuple[int, int]:
         if depth == 1:
             start = parser.CurrentByteIndex
         if depth > MAX_DEPTH:
-            raise ArtefactError(f"{place}:{parser.CurrentLineNumber}: it is nested more than {MAX_DEPTH} levels deep")
+            raise ArtefactError(f"{place}:{parser.CurrentLineNumber}: the XML is more than {MAX_DEPTH} levels deep")
 
     def close_element(_name: str) -> None:
         nonlocal depth, end

@@ -14,7 +14,7 @@ class SearchMatmulOptions:
     )
 
     def is_active(self) -> bool:
-        """Always True, because `auto` has to choose a library too."""
+        """Always True, because even `auto` has to choose a library."""
         return True
 
 

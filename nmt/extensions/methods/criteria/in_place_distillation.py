@@ -67,7 +67,7 @@ class InPlaceDistillation(RDrop):
             )
         encoders, decoders = (range(least, depth + 1) for least, depth in zip(self.least, model.depths, strict=True))
         choices = [depths for depths in product(encoders, decoders) if depths != model.depths]
-        if not self.context.update and choices:  # a memory probe before the first update
+        if not self.context.update and choices:  # update 0 is a memory probe
             return max(choices, key=sum)
         random = np.random.Generator(np.random.Philox(key=[self.context.seed, self.context.update]))
         return choices[int(random.integers(len(choices)))] if choices else model.depths

@@ -48,14 +48,14 @@ class Muon(Uncompiled, torch.optim.Optimizer):
         self._share()
 
     def agree(self, world: World) -> str:
-        """See nmt.optimizers.base. All ranks use the same type for products, so that machines get equal results."""
+        """See nmt.optimizers.base. All ranks use the same type for products, so that all machines get the same results."""
         if world.any(self.product_type == torch.float32):
             self.product_type = torch.float32
         how = "bfloat16" if self.product_type == torch.bfloat16 else "float32, because bfloat16 is slow here"
         return f"matrix products in {how}"
 
     def _share(self) -> None:
-        """Let AdamW update its share of this optimizer's groups, and keep its state in this optimizer's state."""
+        """Let AdamW update its share of the groups, and keep the state of AdamW in the state of this optimizer."""
         for optimizer in self._adamw:
             optimizer.param_groups, optimizer.state = self.param_groups[self._num_groups :], self.state
 

@@ -1,4 +1,4 @@
-"""Low-rank adapters in checkpoints (Hu et al., 2021): `adapter.safetensors`, and `adapter.json`, which names the base model."""
+"""Low-rank adapters in checkpoints (Hu et al., 2021): `adapter.safetensors` and `adapter.json`, which names the base model."""
 
 from dataclasses import dataclass
 from pathlib import Path

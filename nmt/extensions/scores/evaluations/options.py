@@ -31,7 +31,7 @@ class SignificanceOptions:
 @options_class
 class PaperOptions:
     paper: bool = opt(
-        False, "compute BLEU under several definitions, including the paper's, instead of --metrics", group="Metrics"
+        False, "compute BLEU under several definitions, such as the paper's, instead of --metrics", group="Metrics"
     )
 
     def __post_init__(self) -> None:

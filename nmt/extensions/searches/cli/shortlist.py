@@ -53,7 +53,7 @@ class ShortlistOptions:
     )
     of_each: int = opt(
         50,
-        "likeliest target tokens per source token",
+        "most likely target tokens per source token",
         group="Size of the shortlist",
         common=True,
         minimum=1,
@@ -71,7 +71,7 @@ class ShortlistOptions:
 def run(options: ShortlistOptions) -> None:
     """Learn from prepared data which target tokens may translate each source token.
 
-    nmt translate --shortlist searches only among them, which is faster if the vocabulary is large. The command prints how
+    `nmt translate --shortlist` considers only these tokens, which is faster if the vocabulary is large. The command prints how
     much of each validation set the shortlist covers.
     """
     output, dictionary = Path(options.output), Path(options.dictionary) if options.dictionary else None
