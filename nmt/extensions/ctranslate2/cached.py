@@ -21,7 +21,7 @@ from nmt.locks import LOCK, holder_of
 from nmt.log import log
 
 CHECKED_LINES: Final = 100  # number of random lines, as in `nmt export`
-MAX_EXPORT_SECONDS: Final = 300.0  # longest wait for another process that makes the same export
+MAX_EXPORT_SECONDS: Final = 300.0  # longest wait for another process that is making the same export
 EXPORT_POLL_SECONDS: Final = 0.2
 MAX_CACHE_BYTES: Final = 10 << 30  # total size of the cached exports; enough for ten big Transformers in float32
 MAX_UNUSED_SECONDS: Final = 90 * 24 * 3600.0

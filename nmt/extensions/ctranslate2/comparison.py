@@ -1,4 +1,4 @@
-"""Comparison of CTranslate2's searches with those of nmt on the same lines, and tuning of CTranslate2's length penalty."""
+"""Compares CTranslate2's searches with nmt's searches on the same lines, and tunes CTranslate2's length penalty."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -259,7 +259,7 @@ class CTranslate2Engine(SearchEngine):
     def _replace_empty(self, lines: Sequence[EncodedLine], found: list[list[Hypothesis]]) -> None:
         """Search again with at least one token if a hypothesis is empty.
 
-        CTranslate2 then distributes the probability of the empty hypothesis among the others, unlike nmt's search.
+        Unlike nmt's search, CTranslate2 then distributes the probability of the empty hypothesis among the other hypotheses.
         """
         if not (self.search_options.min_length and self._settings["return_scores"]):
             return
@@ -328,7 +328,7 @@ class CTranslate2Engine(SearchEngine):
         ]
 
     def _scored(self, tokens: Sequence[int], log_prob: float) -> Hypothesis:
-        """A hypothesis with nmt's score. log_prob: nats, including EOS"""
+        """A hypothesis with nmt's score. log_prob: in nats, including EOS"""
         is_beam = isinstance(self.search_options, BeamOptions)
         divisor: float = self.search_options.divisor(len(tokens) + 1) if is_beam else 1.0
         return Hypothesis(list(tokens), log_prob, log_prob / divisor)

@@ -107,7 +107,7 @@ class CleanOptions(TrainingFiles):
 class CleanReport:
     """The result of cleaning a corpus.
 
-    read, kept: numbers of pairs
+    read, kept: number of pairs
     removed: number of pairs by rule; each pair counts for the first rule that it breaks
     examples: the first examples for each rule
     """
@@ -188,7 +188,7 @@ def clean_corpus(options: CleanOptions) -> CleanReport:
 
 
 def _check_outputs(outputs: Sequence[Path], files: Sequence[FilePair]) -> None:
-    """Raise UserError if an output is a file of the corpus or equals another output, ResourceError if it is not writable."""
+    """Raise UserError if an output is a file of the corpus or the same as another output, ResourceError if it is not writable."""
     taken = {path.resolve() for pair in files for path in pair.paths}
     for path in outputs:
         if path.resolve() in taken:

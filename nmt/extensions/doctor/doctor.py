@@ -195,7 +195,7 @@ def _dropped_by_prepare(prepared: PreparedData) -> list[Finding]:
 
 
 def _examine(pair_set: PairSet, task: ExaminePairs, overlap: TrainingOverlap, workers: int) -> ExaminedPairs:
-    """The findings and keys of all pairs of a set. Only evaluation sets keep loose keys. overlap: receives training keys"""
+    """The findings and keys of a set's pairs. Only evaluation sets keep loose keys. overlap: receives the training keys"""
     size = pair_set.num_examined
     examined = ExaminedPairs(0, FindingCounts(task.max_examples))
     keep_loose = task.loose and pair_set.kind != "train"

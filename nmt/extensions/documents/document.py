@@ -189,7 +189,7 @@ def _write_unit(
 
 
 def _numbers(text: str) -> set[str]:
-    """The numbers of two or more digits, which translations rarely spell out. Thousands separators are ignored."""
+    """The numbers with two or more digits in a text, which translations rarely spell out. Thousands separators are ignored."""
     return {str(int(number)) for number in re.findall(r"\d{2,}", _THOUSANDS.sub("", MARKER.sub(" ", text)))}
 
 

@@ -173,7 +173,7 @@ def written_tags(text: str) -> list[str | Tag]:
 
 
 def with_kept(pieces: Sequence[str | Tag]) -> list[str | Tag]:
-    """Turn raised numbers such as <sup>1</sup> into single tags, and elements that must stay untranslated into word tags."""
+    """Turn superscript numbers such as <sup>1</sup> into single tags, and elements that must stay untranslated into word tags."""
     partners = _partners([(piece.kind, piece.name) if isinstance(piece, Tag) else ("", "") for piece in pieces])
     joined: list[str | Tag] = []
     place = 0

@@ -28,7 +28,7 @@ class PartStart:
 
     pairs: number of earlier pairs in its epoch
     updates: number of earlier updates in the run, including those that a rollback has undone
-    stage: number of the stage, from 0
+    stage: index of the stage
     earlier, drawn: number of pairs drawn from each corpus in earlier stages, and in this one
     """
 

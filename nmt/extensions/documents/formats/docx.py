@@ -40,7 +40,7 @@ MAIN_RELATION: Final = "officeDocument"
 TEXT_RELATIONS: Final = {"header", "footer", "footnotes", "endnotes", "comments"}
 LANGUAGE_RELATIONS: Final = {"styles", "settings"}  # parts that declare the language of the document
 DRAWN_RELATIONS: Final = {"chart", "diagramData"}  # parts with text that is not translated
-MAX_UNPACKED_BYTES: Final = 512 << 20  # limit for a document with images
+MAX_UNPACKED_BYTES: Final = 512 << 20  # limit for the whole document, including images
 MAX_PART_BYTES: Final = 64 << 20  # limit for a part, which is held in memory as a tree
 MAX_PARTS: Final = 20_000
 MAX_NESTED_FIELDS: Final = 20  # maximum nesting depth of fields whose results are translated
@@ -71,7 +71,7 @@ PROOFING: Final = _word_names("lang noProof")  # invisible properties of a run
 
 
 class RunFormat(NamedTuple):
-    """The properties of a run, `w:rPr` or None. as_text: equal for equal formatting"""
+    """The properties of a run, `w:rPr` or None. as_text: the same for the same formatting"""
 
     properties: Any
     as_text: str

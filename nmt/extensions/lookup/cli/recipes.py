@@ -62,7 +62,7 @@ class Recipe:
 
 
 def run(options: RecipesOptions) -> None:
-    """List the recipes, describe one, or copy one to a folder, from where bash can run it.
+    """List the recipes, describe one, or copy one to a folder to run it with bash.
 
     A recipe reproduces a result, from the data to the score. It writes its output to the folder `runs` in the working directory.
     """

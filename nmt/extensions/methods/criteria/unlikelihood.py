@@ -18,7 +18,7 @@ from nmt.symbols import SYMBOLS
 
 @register("criterion", "unlikelihood", UnlikelihoodOptions)
 class Unlikelihood(CrossEntropy):
-    """Cross entropy plus the unlikelihood of tokens that repeat an earlier token. It prevents loops in translations."""
+    """Cross entropy plus the unlikelihood of tokens that repeat an earlier token. This prevents loops in translations."""
 
     def __init__(self, options: UnlikelihoodOptions, context: CriterionContext) -> None:
         super().__init__(options, context)

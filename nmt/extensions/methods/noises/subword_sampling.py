@@ -177,7 +177,7 @@ class SubwordSampler:
 
 @dataclass(frozen=True)
 class _Draws:
-    """Random numbers from [0, 1), which depend on places among the symbols of all sentences.
+    """Random numbers from [0, 1), which depend on positions among the symbols of all sentences.
 
     keys: (W,) random key of each word's sentence; starts: (W,) first symbol of that sentence
     """

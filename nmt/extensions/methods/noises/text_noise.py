@@ -89,7 +89,7 @@ class TextNoise(Noise):
         starts_of_texts = len(ids) + np.cumsum(encoded.lengths, dtype=np.int64) - encoded.lengths
         text_of_token = np.repeat(np.arange(len(texts)), encoded.lengths)
         has_byte = np.bincount(text_of_token, self._is_byte[encoded.ids], len(texts)) > 0
-        has_byte &= ~np.logical_or.reduceat(self._is_byte[ids], words)[changed]  # only if the word had none before
+        has_byte &= ~np.logical_or.reduceat(self._is_byte[ids], words)[changed]  # old bytes may stay
         good = ~has_byte & (encoded.unknown == 0) & (encoded.lengths > 0) & (encoded.words == 1)
         starts, sizes = words.copy(), counts.copy()
         starts[changed[good]], sizes[changed[good]] = starts_of_texts[good], encoded.lengths[good]

@@ -16,7 +16,7 @@ from nmt.optimizers.base import UNSET_LR, Groups, Uncompiled, has_sharded
 COEFFICIENTS: Final = (3.4445, -4.7750, 2.0315)  # coefficients of x, x^3 and x^5 in an iteration
 ITERATIONS: Final = 5
 MIN_NORM: Final = 1e-7
-# Matrices of equal shape are orthogonalized together: as many as fit a CPU's caches, or enough to keep a GPU busy.
+# Matrices of the same shape are orthogonalized together: as many as fit a CPU's caches, or enough to keep a GPU busy.
 MAX_CPU_STACK: Final = 1 << 18  # numbers per stack
 MAX_STACK: Final = 1 << 24
 
@@ -73,7 +73,7 @@ class Muon(Uncompiled, torch.optim.Optimizer):
             optimizer.step()
 
     def _step(self, matrices: Sequence[Tensor], lr: float, decay: float) -> None:
-        """Update matrices (A, B) of equal shape."""
+        """Update matrices of the same shape (A, B)."""
         ahead = []
         for matrix in matrices:
             state, gradient = self.state[matrix], matrix.grad
@@ -105,7 +105,7 @@ def orthogonalised(matrices: list[Tensor]) -> Tensor:
 
 
 def _of_one_shape(parameters: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """Group parameters that have a gradient into stacks of equal shape and limited size."""
+    """Group parameters that have a gradient into stacks of limited size, each with a single shape."""
     stacks: dict[Any, list[Tensor]] = {}
     for parameter in parameters:
         if parameter.grad is not None:

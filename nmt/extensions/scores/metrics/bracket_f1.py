@@ -75,7 +75,7 @@ class BracketCounts(NamedTuple):
 
 def count_brackets(hypothesis: str, reference: LinearisedTree) -> BracketCounts:
     """Compare a line with a reference. A line that is not a tree over the same number of words counts as failed."""
-    # EVALB finds punctuation by the tags of each tree, and skips a sentence if the numbers of punctuation marks differ.
+    # EVALB finds punctuation by the tags of each tree, and skips a sentence if the number of punctuation marks differs.
     kept = [0, *accumulate(tag not in DELETED for tag in reference.tags)]
     expected = _counted(reference, kept)
     tree = read_tree(hypothesis)

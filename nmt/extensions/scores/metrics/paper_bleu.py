@@ -24,7 +24,7 @@ CACHED_LINES: Final = 65536  # cache, so that lines are tokenized only once for 
 
 # The marks that replace-unicode-punctuation.perl replaces. It turns a fullwidth 1 into a quote. This bug is part of the score.
 MARKS: Final = "，、”“∶：？《》）！（；１」「０３２５６９７８４～’━〈〉【】％"
-REPLACEMENTS: Final = ',,""::?"")!(;"""032569784~\'-<>[]%'  # one character for each mark
+REPLACEMENTS: Final = ',,""::?"")!(;"""032569784~\'-<>[]%'  # the replacement for each mark, a single character
 REPLACEMENT_TABLE: Final[dict[int, int | str]] = {**str.maketrans(MARKS, REPLACEMENTS), ord("…"): "..."}
 FULL_STOP: Final = re.compile("[。．] *")  # each of these two marks also absorbs the spaces after it
 COMPOUND: Final = re.compile(rb"(\S)-(\S)")
