@@ -118,7 +118,7 @@ def _prune(new: Path, model: Path) -> None:
 
 
 def _age(path: Path, now: float) -> float:
-    """The seconds since a file or folder was written or touched; 0 if it was removed in the meantime."""
+    """Seconds since a file or folder was written or touched; 0 if it was removed in the meantime."""
     try:
         return now - path.stat().st_mtime
     except FileNotFoundError:

@@ -231,7 +231,7 @@ class CTranslate2Engine(SearchEngine):
         return self._torch().score(sources, targets)
 
     def _submit(self, lines: Sequence[EncodedLine], min_length: int = 0) -> list[Any]:
-        """Start translating lines, up to one token beyond the maximum length, so that longer translations are recognised."""
+        """Start translating lines, up to one token beyond the maximum length, so that longer translations are detected."""
         if not lines:
             return []
         lengths = {

@@ -55,7 +55,7 @@ def read_dictionary(path: Path) -> dict[str, str]:
     """Read a dictionary with `word translation` on each line. The first translation of a word is used."""
     dictionary: dict[str, str] = {}
     for number, line in enumerate(text_lines(path), 1):
-        words = [word for word in line.split(" ") if word]  # a word may contain other kinds of space
+        words = [word for word in line.split(" ") if word]  # a word may contain other kinds of spaces
         if len(words) != 2:
             raise InputError(f"{quoted(path)}:{number}: expected a word and its translation, not {len(words)} words")
         dictionary.setdefault(words[0], words[1])

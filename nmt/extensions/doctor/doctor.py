@@ -59,7 +59,7 @@ class DoctorOptions(CorpusOptions):
         metavar="FOLDER",
     )
     max_pairs: int = opt(
-        0, "maximum training pairs to examine; 0 examines all", group="Speed and memory", common=True, minimum=0
+        0, "number of training pairs to examine; 0 means all", group="Speed and memory", common=True, minimum=0
     )
     examples: int = opt(3, "number of examples to report for each finding", group="Report", common=True, minimum=0)
 

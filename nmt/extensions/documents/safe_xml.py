@@ -42,7 +42,7 @@ class XmlFile:
     """An XML document.
 
     root: its root element
-    changed: whether `content` must serialize it again
+    changed: whether `content` must serialize the tree again
     format, place: names for messages
     """
 

@@ -1,4 +1,4 @@
-"""The stages of `--data-weights`, which say in which proportions corpora are mixed, and for how long."""
+"""The stages of `--data-weights`: the proportions in which corpora are mixed, and for how long."""
 
 import math
 import re

@@ -38,8 +38,8 @@ class Reliability:
     """How confident a model is at a given temperature, and how often its predictions are correct.
 
     nll: mean negative log-probability of the reference tokens, in nats
-    counts, confidences, rights: for each bin of confidence (m / M, (m + 1) / M], the number of tokens, the sum of their
-        confidences, and the number of correct predictions
+    counts, confidences, rights: for each confidence bin (m / M, (m + 1) / M], the number of tokens, the sum of their confidences,
+        and the number of correct predictions
     """
 
     temperature: float

@@ -57,7 +57,7 @@ class ArchiveStorage(Storage):
 
 
 def _find_member(archive: Stream, wanted: str) -> tuple[Stream, str]:
-    """Find the first member that is, or contains, a wanted path. Return its content and the rest of the path."""
+    """Find the first member that is, or contains, a requested path. Return its content and the rest of the path."""
     if not is_archive(archive):
         raise MissingText(
             f"{quoted(archive.place)}: this file is not an archive, so it does not contain '{quoted(wanted)}'"

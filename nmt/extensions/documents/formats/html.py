@@ -28,7 +28,7 @@ _SEEN_META: Final = {"description", "keywords", "og:title", "og:description", "t
 _NO_WORD: Final = re.compile(
     r"<(?:!--|(?:area|br|col|embed|hr|img|input|link|meta|script|source|style|track|wbr)\b)", re.IGNORECASE
 )
-# Visible text that is kept untranslated; it is counted.
+# Visible text that is counted but kept untranslated.
 _KEPT_TEXT: Final = re.compile(r"<(?:pre|textarea|svg|math)\b", re.IGNORECASE)
 _BUTTONS: Final = {"submit", "button", "reset"}  # inputs whose value is text
 

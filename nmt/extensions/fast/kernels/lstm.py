@@ -128,13 +128,13 @@ class TapeGradient:
         o, i, f, candidate = tape.gates.chunk(4, dim=-1)
         self.before = previous(tape.cells, reverse)
         self.squashed = tape.cells.tanh() if tape.form.output_tanh else tape.cells
-        # The gradient of a gate is one of these factors times the gradient of the output (for o) or of the cell (for the others).
+        # The gradient of a gate is one of these factors times the gradient of the output (for o) or the cell (other gates).
         factors = torch.stack([o * (1 - o), i * (1 - i), f * (1 - f), 1 - candidate * candidate], 2)  # T B 4 H
         factors *= torch.stack([self.squashed, candidate.to(self.before), self.before, i.to(self.before)], 2)
         self.to_cell = o * (1 - self.squashed * self.squashed) if tape.form.output_tanh else o
         self.kept = f  # fraction of the cell's gradient that the previous step's cell gets
         if tape.clip != math.inf:
-            inside = tape.cells.abs() < tape.clip  # a clipped number has no gradient
+            inside = tape.cells.abs() < tape.clip  # clipped values have no gradient
             factors[:, :, 1:] *= inside[:, :, None]
             self.kept = f * inside
         self.factors, self.of_cell = factors, torch.zeros_like(tape.cells[0])

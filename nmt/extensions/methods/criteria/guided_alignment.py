@@ -65,7 +65,7 @@ def _num_aligned(alignment: Tensor) -> Tensor:
 
 
 def watched_pass(model: Model, batch: Batch) -> Output:
-    """Run `forward` and record the attention of `alignment_layer` with gradients. Raises UserError if the model has none."""
+    """Run `forward` and record the attention of `alignment_layer` with gradients. Raises UserError if there is no attention."""
     model.watched = True
     try:
         output: Output = model(batch)

@@ -1,4 +1,4 @@
-"""Options of the kinds of noise in this extension. They do not import torch, so `--help` answers at once."""
+"""Options of the kinds of noise in this extension. This module does not import torch, so that `--help` is fast."""
 
 from nmt import opt, options_class
 

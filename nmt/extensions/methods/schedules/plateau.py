@@ -42,7 +42,7 @@ class PlateauState:
 
 @register("schedule", "plateau", PlateauOptions)
 class Plateau(Schedule):
-    """A constant rate that is reduced whenever the validation loss has not improved for some validations."""
+    """A constant rate that is reduced whenever the validation loss has not improved for several validations."""
 
     options: PlateauOptions
     depends_on = ("valid_every", "valid_set")

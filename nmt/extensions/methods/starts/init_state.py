@@ -83,7 +83,7 @@ class InitState(Start):
         """Load the update number and the schedule's state; with `all`, also the position in the data."""
         progress, saved = run.progress, state.progress
         progress.update = run.context.update = saved.update
-        progress.save_due = False  # this run has made no update yet that could be saved
+        progress.save_due = False  # this run has not made an update to save yet
         progress.skipped, progress.rollbacks = saved.skipped, saved.rollbacks
         if progress.scale is not None and saved.scale is not None:
             progress.scale = saved.scale

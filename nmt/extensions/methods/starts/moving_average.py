@@ -12,7 +12,7 @@ from nmt.train.weight_average import WeightAverage
 
 @register("start", "moving-average", MovingAverageOptions)
 class AveragedStart(Start):
-    """A moving average of the weights is validated and saved instead of the weights."""
+    """A moving average of the weights is validated and saved instead of the weights themselves."""
 
     def average(self, model: nn.Module) -> WeightAverage:
         """See Start."""

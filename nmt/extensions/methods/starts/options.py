@@ -10,7 +10,7 @@ from nmt.errors import ArtefactError
 from nmt.options import MAX_LAYER_SIZE
 
 MIN_BATCH_TOKENS, MAX_BATCH_TOKENS = 512, 4096  # target tokens per update
-UPDATES_PER_EPOCH: Final = 100  # an update should be about a hundredth of the data
+UPDATES_PER_EPOCH: Final = 100  # an update should cover about a hundredth of the data
 EPOCHS: Final = 10  # Luong and Manning (2015) fine-tune for 12 epochs
 MIN_UPDATES, MAX_UPDATES = 500, 20_000
 INTERVALS: Final = (1000, 500, 200, 100, 50)  # updates between validations; the longest interval that gives ten is used

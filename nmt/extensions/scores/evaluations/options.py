@@ -1,4 +1,4 @@
-"""Options of the evaluations. They import no slow package."""
+"""Options of the evaluations. This module imports no slow packages."""
 
 from typing import Any, Literal
 

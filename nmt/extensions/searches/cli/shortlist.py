@@ -97,7 +97,7 @@ def run(options: ShortlistOptions) -> None:
     if dictionary is not None:
         lines = [f"{sides[0].piece(source)} {sides[1].piece(target)}\n" for source, target in shortlist.likeliest()]
         write_output(dictionary, "".join(lines).encode())
-        log.info(f"{dictionary}: the likeliest translations of {len(lines):,} words")
+        log.info(f"{dictionary}: the most likely translations of {len(lines):,} words")
     for dev in data.valid.values():
         share, tokens = measure_coverage(shortlist, *dev.corpus.rows(np.arange(len(dev.corpus))))
         line = (
