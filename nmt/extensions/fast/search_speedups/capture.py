@@ -134,7 +134,7 @@ class CapturedLayers:
         # A larger cache may overlap the smaller one that it is copied from.
         tensors = {name: tensor.clone() if tensor is before.get(name) else tensor for name, tensor in sentences.items()}
         if any(self._is_in_buffer(name, tensor) for name, tensor in tensors.items()):
-            raise RuntimeError("two searches are using the same prepared scorer at the same time")
+            raise RuntimeError("two searches use the same prepared scorer at the same time")
         self._views, self._sentences, self._shape = {}, {}, shape
         for name, tensor in tensors.items():
             kind = name.rpartition(".")[2]
