@@ -37,7 +37,7 @@ class BatchPlan(ABC):
     """The order in which training reads its data. A registered plan is built as `cls(options, corpus, batch_tokens, seed)`.
 
     options: options of `nmt train`; batch_tokens: target tokens per update, including EOS
-    The meaning of a position depends on the plan's own options.
+    What a position means depends on the plan's own options.
     """
 
     def __init__(self, options: Any, corpus: Corpus, batch_tokens: int, seed: int) -> None:
@@ -52,7 +52,7 @@ class BatchPlan(ABC):
         return int(self.corpus.target_lengths.sum(dtype="int64"))
 
     def first_position(self, updates: int) -> Position:
-        """The start position of a run that takes over another run's number of updates, but not its data."""
+        """The position at which a run starts if it takes over another run's number of updates, but not its data."""
         return Position()
 
     def settings(self) -> dict[str, Any]:

@@ -37,7 +37,7 @@ class Filters:
 
     constraints: constraints on each source row
     others: further filters by name, whose texts are in the constraints
-    limits: maximum number of tokens in each row's translation, to which its prefix and phrases are added
+    limits: maximum number of tokens in each row's translation, to which the lengths of its prefix and phrases are added
     """
 
     def __init__(
