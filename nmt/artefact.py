@@ -200,7 +200,7 @@ def _put_in_place(temporary: Path, final: Path) -> None:
 
 
 def _finish_replacement(old: Path, final: Path) -> None:
-    """Remove a replaced folder, or rename it back if the new folder never got its name."""
+    """Remove a replaced folder, or rename it back if no new folder has taken its name."""
     if old.is_dir() and not old.is_symlink():
         if final.exists():
             _finish_removal(old, final)
@@ -285,7 +285,7 @@ def remove_leftovers(parent: Path) -> None:
 
 
 def set_fact(artefact: "Artefact", name: str, value: Any) -> None:
-    """Set an entry in an artefact's manifest other than `files`."""
+    """Set an entry other than `files` in an artefact's manifest."""
     write_file(artefact.folder / MANIFEST, to_json({**artefact.manifest, name: value}))
 
 

@@ -45,7 +45,7 @@ class Batch:
     source: (B, S) each row ends with EOS
     target: (B, T + 1) each row starts with BOS and ends with EOS
     columns: extra data of the pairs, by name
-    noisy_target_input: (B, T) replaces the target as the model's input, if training adds noise to it
+    noisy_target_input: (B, T) the model's target input, if training adds noise to it
     clean_source: (B, S') the source without noise, if training adds noise to it
     """
 

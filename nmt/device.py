@@ -1,4 +1,4 @@
-"""The device that a model runs on: choosing it, its precision, its memory, and allocator settings."""
+"""The device that a model runs on: its choice, precision, memory and allocator settings."""
 
 import ctypes
 import os

@@ -205,7 +205,7 @@ class World:
 
 
 def _is_of_waiting(error: Exception) -> bool:
-    """Whether an error comes from waiting for another rank, not from the work itself."""
+    """Whether an error comes from waiting for another rank, and not from the work itself."""
     from torch.distributed import DistError
 
     is_of_network = isinstance(error, DistError) or any(text in str(error).lower() for text in NETWORK_ERRORS)

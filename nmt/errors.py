@@ -34,7 +34,7 @@ class UserError(Exception):
 
     @property
     def messages(self) -> list[str]:
-        """The message of each error, one line each."""
+        """The messages of all errors, one line each."""
         return [str(self)]
 
 

@@ -1,4 +1,4 @@
-"""Writes files completely or not at all, reads files with their name in errors, and handles JSON."""
+"""Writes files completely or not at all, names the file in errors from reading, and handles JSON."""
 
 import contextlib
 import errno

@@ -1,4 +1,4 @@
-"""Logging to stderr, with progress bars by rich on a terminal. Only results go to stdout."""
+"""Logging to stderr, with rich's progress bars on a terminal. Only results go to stdout."""
 
 import contextlib
 import os
@@ -153,7 +153,7 @@ class Log:
                     self._draw()
 
     def bars(self) -> "Table":
-        """The shown bars, one below the other."""
+        """The bars that are shown, one below the other."""
         from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text

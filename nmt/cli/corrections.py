@@ -245,7 +245,7 @@ class _Line:
         return Correction(message, item.at, item.num_words(num_values), words, kind)
 
     def _peers(self, item: GivenFlag, option: Option | None) -> Correction | None:
-        """The error for a flag of another toolkit, or for that toolkit's name of a component."""
+        """The error for a flag of another toolkit, or for that toolkit's name for a component."""
         spellings = [item.flag]
         if option is not None:
             spellings += option.spellings() if _is_chooser(option) else [option.flag]
@@ -305,7 +305,7 @@ class _Line:
         return self._problem(item, one_value, f"{what} (drop it; `nmt help {name}` lists the flags)", kind="certain")
 
     def _spelled(self, item: GivenFlag, flag: str) -> list[str]:
-        """The flag with another spelling, and with its value if that is attached."""
+        """The flag in another spelling, with its value if that is attached."""
         return [flag if item.attached is None else f"{flag}={item.attached}"]
 
     def _replaced(self, item: GivenFlag, message: str, flags: Sequence[str]) -> Correction:

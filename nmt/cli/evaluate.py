@@ -45,7 +45,7 @@ class EvaluateOptions:
     )
     model: str | None = opt(
         None,
-        "translate --source with this model and score it",
+        "score this model's translation of --source",
         aliases=("m", "path"),
         group="Input and output",
         common=True,

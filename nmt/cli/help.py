@@ -189,7 +189,7 @@ def _shown(default: Any) -> str:
 
 
 def _columns() -> int:
-    """The width of a line of help."""
+    """The width of a line of help in characters."""
     return min(shutil.get_terminal_size((DEFAULT_COLUMNS, 24)).columns, MAX_COLUMNS)
 
 

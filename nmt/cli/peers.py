@@ -1,4 +1,4 @@
-"""Words of other toolkits, and their equivalents in nmt. Only errors and the page about other toolkits read them."""
+"""Words from other toolkits, and their equivalents in nmt. Only errors and the page about other toolkits read them."""
 
 import re
 import shlex
@@ -16,7 +16,7 @@ PATTERNS: Final = {
 
 
 class Answer(NamedTuple):
-    """The answer to a word of another toolkit.
+    """The answer to a word from another toolkit.
 
     text: advice on what to do, for the error
     words: the words that replace the flag and its values; None if only the user can choose them

@@ -94,7 +94,7 @@ def start_defaults(given: Mapping[str, Any]) -> Layer | None:
 
 
 def refuse_default_sizes(options: TrainOptions, parts: Parts) -> None:
-    """Raise UserError for a new training on a CPU if neither a preset nor a size was chosen.
+    """Raise UserError for a new run on a CPU if neither a preset nor a size was chosen.
 
     The model would be as large as in its paper, and the training would take months. This applies to each model that declares
     which options are its sizes (`opt`).

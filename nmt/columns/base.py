@@ -132,7 +132,7 @@ class ColumnKind(ABC):
 
 
 def column_kind(name: str) -> ColumnKind:
-    """Build a kind of column by name. Raises UserError with the nearest name if it is unknown."""
+    """Build a kind of column by name. For an unknown name, raises UserError with the most similar one."""
     return registry.find("column", name).cls()  # type: ignore[no-any-return]
 
 

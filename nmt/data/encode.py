@@ -134,7 +134,7 @@ def _tsv_rows(pair: FilePair) -> Iterator[tuple[bytes, bytes]]:
 def chunks(
     files: Sequence[FilePair], select: Selection | None = None, context: int = 0, blocks: BlockReader = aligned_blocks
 ) -> Iterator[Chunk]:
-    """Read the pairs of all files, in order. By default raises InputError if two files differ in length.
+    """Read the pairs of all files, in order. By default, raises InputError if two files differ in length.
 
     select: maps (N,) indices of pairs, counted from 0 over all files, to (N,) whether to keep them
     context: maximum context of a source line, in sentences; unused if `select` is set
@@ -281,7 +281,7 @@ class Encoded:
     source, target: ids of all pairs, concatenated
     columns: values of each column
     digests: (N, 2) 128 bits of each pair, for finding duplicates; (0, 2) if they are not needed
-    read, dropped, num_replaced: pairs read, pairs dropped by reason, lines with replaced bytes
+    read, dropped, num_replaced: numbers of pairs read, pairs dropped (by reason), and lines with replaced bytes
     unknown_tags: "FILE:LINE: '<2fr>'" for each source that starts with a tag missing from the vocabulary
     raw: cleaned source and target lines, for evaluation sets
     corpus: name of the pairs' corpus

@@ -45,7 +45,7 @@ class SubwordSettings:
     name: bpe, unigram or char
     vocab_size: number of entries, including control symbols
     character_coverage: share of the text's characters that get an entry
-    byte_fallback: whether other characters are encoded as bytes
+    byte_fallback: whether characters without an entry are encoded as bytes
     user_symbols: words that get an entry each
     """
 

@@ -165,7 +165,7 @@ class Loader:
     def _batch(
         self, rows: Indices, pairs: Indices, draws: Indices, changed: tuple[Rows, Rows] | None, epoch: int
     ) -> Batch:
-        """Make the batch that the model reads from rows (B,) of an update. pairs, draws, changed: for all rows of the update"""
+        """Make the batch that the model reads, from rows (B,) of an update. pairs, draws, changed: for all rows of the update"""
         pairs = pairs[rows]  # B
         if changed is None:
             batch = to_batch(self.corpus, pairs)

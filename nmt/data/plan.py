@@ -45,7 +45,7 @@ class BatchPlan(ABC):
 
     @abstractmethod
     def part(self, position: Position) -> PartPlan:
-        """The updates in the part of an epoch that contains a position. Raises ArtefactError if it does not fit the data."""
+        """The updates in the part of an epoch that contains a position. Raises ArtefactError if the data has no such position."""
 
     def tokens_per_epoch(self) -> float:
         """The approximate number of target tokens per epoch, without EOS."""

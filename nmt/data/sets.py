@@ -249,7 +249,7 @@ class SetStatistics:
 
     read, kept, dropped: numbers of pairs; num_replaced: lines with replaced bytes; num_empty: pairs with an empty side
     num_unknown_tags, first_unknown_tag: number of lines with a tag that the vocabulary lacks, and the first one
-    counts: (3, 2) tokens, words and unknown tokens of source and target, in kept pairs
+    counts: (3, 2) number of tokens, words and unknown tokens of source and target, in kept pairs
     longest: (2,) tokens of the longest source and target, in kept pairs
     corpora: name and number of kept pairs of each corpus, in the order of the pairs; a name can occur several times
     altered: see Encoded

@@ -1,4 +1,4 @@
-"""The filters of a search. They decide which tokens may come next, from the search options and each request's constraints.
+"""The filters of a search. The search options and each request's constraints decide which tokens may come next.
 
 Dimensions: N hypotheses of all sentences, t tokens in each so far, V vocabulary, B source rows, P prefix length.
 """

@@ -56,7 +56,7 @@ class SelfAttention(AttentionLayer, Mixer):
         return self.attend(queries, keys, values, mask, causal)
 
     def begin(self, memory: Tensor, dtype: torch.dtype) -> FirstPast:
-        """See Mixer. The past has the transposed keys (B, G, K, C) and values (B, G, C, V) of every entry."""
+        """See Mixer. The past contains the transposed keys (B, G, K, C) and values (B, G, C, V) of every entry."""
         B, (_, (G, K), (_, V)) = len(memory), self.parts
         keys, values = memory.new_empty(B, G, K, 0, dtype=dtype), memory.new_empty(B, G, 0, V, dtype=dtype)
         return FirstPast({"keys": keys, "values": values}, {})

@@ -110,7 +110,7 @@ class SearchScorer:
 def scorer_for_search(scorer: Scorer) -> Scorer:
     """Return the Scorer for one search, in inference mode and under the current autocast.
 
-    This is the result of the method `for_search()`, which looks up the weights once, or the Scorer itself without that method.
+    This is the result of the method `for_search()`, which looks up the weights once, or the Scorer itself if it has none.
     """
     for_search: Callable[[], Scorer] = getattr(scorer, "for_search", lambda: scorer)
     return for_search()
