@@ -1,4 +1,4 @@
-"""The Transformer's layers (Vaswani et al., 2017, section 3.1), with norms after each sub-layer (as in the paper) or before.
+"""The Transformer's layers (Vaswani et al., 2017, section 3.1), with a norm after each sub-layer (as in the paper) or before it.
 
 Dimensions: B sentences, S source and T target positions, D width, H heads, N rows of a search.
 """
@@ -19,7 +19,7 @@ EPSILON: Final = 1e-6  # added to the variance in layer normalisation, as in the
 
 
 class RMSNorm(nn.RMSNorm):
-    """RMS normalisation, x / sqrt(mean(x^2) + epsilon) * weight (Zhang and Sennrich, 2019), in the weight's number format."""
+    """RMS normalisation (Zhang and Sennrich, 2019) in the weight's number format: x / sqrt(mean(x^2) + epsilon) * weight"""
 
     def forward(self, states: Tensor) -> Tensor:
         """(..., D) -> (..., D)"""
@@ -66,7 +66,7 @@ class Residual(nn.Module):
         return normed
 
     def after(self, states: Tensor, change: Tensor) -> Tensor:
-        """Compute the result from x and the output of f: (..., D). It has the type of x if that has more bits."""
+        """Compute the result from x and the output of f: (..., D). The result has x's type if that has more bits."""
         result = states + dropout(change, self.dropout, self.training)
         return result if self.pre_norm else self.norm(result)
 
@@ -79,9 +79,9 @@ or None without a memory."""
 class TransformerLayer(nn.Module):
     """A layer with self-attention, attention to the encoder's output (only in a decoder) and a feed-forward network.
 
-    self_attention: self-attention or a different mixer; all are saved under this name
+    self_attention: self-attention or another mixer; any mixer is saved under this name
     cross_attention: the attention to the encoder's output, or None
-    causal: whether a position sees no later position, as in a decoder and in a language model
+    causal: whether a position cannot see later positions, as in a decoder or a language model
     """
 
     cross_attention: CrossAttention
@@ -138,7 +138,7 @@ class TransformerLayer(nn.Module):
 
 
 def residual_outputs(layers: Sequence[TransformerLayer]) -> Sequence[str]:
-    """Patterns of the names of the last weights in the sub-layers of these layers; empty if a sub-layer declares none."""
+    """Name patterns for the last weights of these layers' sub-layers; empty if a sub-layer declares none."""
     parts = [("self_attention", layer.self_attention.residual_outputs) for layer in layers]
     parts += [("feed_forward", layer.feed_forward.residual_outputs) for layer in layers]
     if not all(patterns for _, patterns in parts):

@@ -1,4 +1,4 @@
-"""The interface of learning-rate schedules, functions from the update number to the learning rate."""
+"""The interface of learning-rate schedules, functions that map the update number to the learning rate."""
 
 from typing import Any
 

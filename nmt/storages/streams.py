@@ -1,4 +1,4 @@
-"""Reads files and decompresses gzip, bzip2, xz and zstd, which it recognises by their first bytes. Detects damage and bombs."""
+"""Reads files and unpacks gzip, bzip2, xz and zstd, recognised by their first bytes. Detects damage and decompression bombs."""
 
 import bz2
 import io

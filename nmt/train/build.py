@@ -232,7 +232,7 @@ def _settings(setup: RunSetup, parts: Any, criterion: Criterion, schedule: Sched
 
 
 def _with_translator(setup: RunSetup, model: Model, parts: Any) -> Validation | None:
-    """The validation, with a translator of its validation set if it has metrics."""
+    """The validation; if it has metrics, with a translator for its validation set."""
     validation, options = setup.validation, TranslatorOptions(batch_tokens=setup.options.valid_batch_tokens)
     if validation is None or not validation.metrics:
         return validation

@@ -27,7 +27,7 @@ def divergence(run: Run) -> str | None:
 
 
 def roll_back(run: Run, why: str) -> None:
-    """Return to the last checkpoint before the divergence, but continue with the data that follows it.
+    """Return to the last checkpoint before the divergence, but continue with the data that follows the divergence.
 
     why: the reason from `divergence`
     Raises DivergedError if the run should stop, if there is no such checkpoint, or after too many rollbacks.

@@ -40,7 +40,7 @@ def parse_periods(text: str) -> list[tuple[float, str]]:
 
 
 def without_minutes(text: str) -> str:
-    """Drop the minutes from a period that also has updates or epochs. The rest decides which validations count."""
+    """Drop the minutes from a period that also has updates or epochs. The other units decide which validations count."""
     parts = [part.strip() for part in text.split(",")]
     return ",".join([part for part in parts if not part.endswith("m")] or parts)
 
@@ -67,7 +67,7 @@ class Timer:
         return by_clock or self._is_due_by_count(update, epoch_ended)
 
     def is_regular(self, update: int, epoch_ended: int | None) -> bool:
-        """Whether a due timer has only minutes, or is due by updates or epochs and not only by the clock."""
+        """Whether a due timer has only minutes, or is due because of updates or epochs, not only because of the clock."""
         return not self._counts or self._is_due_by_count(update, epoch_ended)
 
     def restart(self, seconds: float, took: float = 0.0) -> None:

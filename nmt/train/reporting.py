@@ -1,4 +1,4 @@
-"""Messages about a run: what it trains, its validations and why it ended; and its settings file."""
+"""Messages about a run (what it trains, its validations and why it ended), and its settings file."""
 
 import errno
 import signal
@@ -29,7 +29,7 @@ def certain_end(run: Run) -> int | None:
 
 
 def report_validation(run: Run, result: ValidationResult, state: str) -> None:
-    """Log a validation. state: its consequence, such as "new best" """
+    """Log a validation. state: its outcome, such as "new best" """
     progress, scores = run.progress, result.metrics.items()
     text = loss_text(result.losses["loss"], result.losses.get("nll"), digits=3)
     text += "".join(f" : {name} {mean:.4f}" for name, mean in result.other_parts().items())
@@ -143,7 +143,7 @@ def _score_text(run: Run, name: str, score: float) -> str:
 
 @contextmanager
 def recorded_end(run: Run) -> Iterator[None]:
-    """Save in the run folder that the run is in progress and, at the end, why it ended."""
+    """Context that records in the run folder that the run is in progress and, at the end, why it ended."""
     run.report.write_status()
     try:
         yield
@@ -155,7 +155,7 @@ def recorded_end(run: Run) -> Iterator[None]:
 
 
 def what_is_saved(update: int) -> str:
-    """The end of a sentence about a stopped run: after which update it stopped, and whether that is saved."""
+    """The end of a sentence about a stopped run: after which update it stopped, and whether that update is saved."""
     return f"after update {update}, which is saved" if update else "before the first update; nothing is saved"
 
 

@@ -16,7 +16,7 @@ class Timers:
             "log line": Timer(options.log_every),
         }
         self._passed: set[str] = set()  # timers whose period ended with the last update
-        self._seconds = 0.0  # time of that update
+        self._seconds = 0.0  # time of the last update
 
     def due(self, run: Run, data: UpdateBatches) -> set[str]:
         """What is due after the last update, which used this data: "log line", "validation" or both. At the run's end both are.

@@ -25,8 +25,8 @@ from nmt.train.parallel import copied_buffers, gradients_shared, in_step, put_bu
 
 MAX_SCALE: Final = 2.0**24
 SCALE_GROWTH_UPDATES: Final = 2000  # updates without overflow before the scale grows
-MAX_PASS_SECONDS: Final = 19.0  # limit for a micro-batch after a signal; then the process exits
-FINISH_SECONDS: Final = 10.0  # limit from a signal to the update's end; the rest of 20 seconds is for the checkpoint
+MAX_PASS_SECONDS: Final = 19.0  # time limit for a micro-batch after a signal; then the process exits
+FINISH_SECONDS: Final = 10.0  # time from a signal to the update's end; the rest of 20 seconds is for the checkpoint
 ASK_SECONDS: Final = 1.0  # interval between checks for a signal on another rank
 PartNames = tuple[tuple[str, ...], tuple[str, ...]]  # names of the trained and of the reported parts of a loss
 STOP_KEY: Final = "stop"  # key for a signal in the store that the ranks share
@@ -61,8 +61,8 @@ class UpdateGivenUp(Exception):
 class SignalWatch:
     """Checks for a signal between the micro-batches of an update, and estimates when the update would end.
 
-    The ranks decide together before each pass in which they wait for each other. Until then each rank may decide alone to skip
-    its passes. If one rank votes to stop, the update ends on all.
+    The ranks vote before each pass in which they wait for each other. A rank that wants to stop skips its passes up to that vote.
+    If one rank votes to stop, the update ends on all.
     """
 
     def __init__(self, world: World) -> None:
@@ -139,7 +139,7 @@ class _OutOfMemory(Exception):
 
 @contextmanager
 def _out_of_memory_of(batch: Batch, largest: int, alone: bool) -> Iterator[None]:
-    """Context that replaces a device's out-of-memory error by _OutOfMemory."""
+    """Context that replaces a device's out-of-memory error with _OutOfMemory."""
     try:
         yield
     except Exception as error:
@@ -162,7 +162,7 @@ class Passes(Protocol):
     def __call__(self, batch: Batch, factors: Mapping[str, float]) -> tuple[PartNames, Tensor]:
         """Add the gradient of a micro-batch to the parameters' gradients, in place.
 
-        batch: on the CPU; factors: factors on the trained parts of the loss, by name
+        batch: on the CPU; factors: by which the trained parts of the loss are multiplied, by name
         returns: the loss in the form of `flattened`, valid until the next call
         """
 
@@ -183,7 +183,7 @@ class _DeviceSums:
         if self.sums is None:
             if set(parts[0]) != set(self.names):
                 counted = f"but a batch has counts for {sorted(self.names)} (see `Criterion.counts`)"
-                raise UserError(f"the trained parts of the loss are {sorted(parts[0])}, {counted}")
+                raise UserError(f"the loss has the trained parts {sorted(parts[0])}, {counted}")
             self.parts = parts
             self.sums = torch.zeros(len(parts[0]) + 2 * len(parts[1]), dtype=torch.float64, device=self.device)
         elif parts != self.parts:
@@ -205,7 +205,7 @@ class Updater:
     """Updates the weights of an objective (nmt.train.parallel) over the ranks of a world.
 
     clip_norm: the largest 2-norm of the gradient; 0 disables clipping
-    counts: a function from a batch to the counts of its trained parts; None if the only part is `loss` over target tokens
+    counts: maps a batch to the counts of its trained parts; None if the only part is `loss` over target tokens
     watch: abandons an update after a signal; the default never does
     passes: an alternative way to compute the gradients of micro-batches on one device, or None
     """

@@ -92,7 +92,7 @@ def serve(translator: Translator, world: World) -> None:
             result = JobResult(translator.translate(msgspec.json.decode(content, type=list[Request])))
         except Interrupted as error:
             result = JobResult([], error.signal_number)
-        with suppress(RuntimeError):  # from the store, which stops with the leader
+        with suppress(RuntimeError):  # the store fails once the leader has exited
             world.post(f"result/{world.rank}", msgspec.json.encode(result))
 
 

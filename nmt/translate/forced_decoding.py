@@ -21,7 +21,7 @@ from nmt.device import device_of
 from nmt.models.base import Model, Scorer, scorer_for_search
 from nmt.symbols import BOS, PAD
 
-LOGIT_CHUNK_ROWS: Final = 1024  # positions for which logits exist at the same time
+LOGIT_CHUNK_ROWS: Final = 1024  # maximum number of positions with logits in memory at the same time
 
 Ids = NDArray[Any]
 

@@ -125,7 +125,7 @@ def retry_split(
         except UserError:
             raise
         except Exception as error:
-            # Keep only the text: the exception itself would keep the tensors alive that filled the memory.
+            # Keep only the text: the exception itself would keep alive the tensors that filled the memory.
             place = place_in_plugin(error)
             reason = f"plug-in {place}: " * bool(place) + f"{type(error).__name__}: {quoted(error)}"
         if end - start == 1:

@@ -110,7 +110,7 @@ def place_of(name: str) -> str:
 def open_source(name: str, estimate: LineEstimate) -> Iterator[Source]:
     """Open a file or pipe by name; "-" is stdin. Raises UserError if it does not exist.
 
-    estimate: an estimate of the lines of this file and of the files that are read before and after it
+    estimate: estimates the number of lines of this file and of the files that are read before and after it
     """
     path = Path(name)
     if name == STDIN_NAME:
@@ -170,7 +170,7 @@ def windows(
 ) -> Iterator[list[bytes]]:
     """Yield lists of raw lines. A list is complete when it is full or when no further line is waiting.
 
-    sizes: lines of each full window (an endless iterator); a window is also full with MAX_WINDOW_BYTES
+    sizes: lines of each full window (an endless iterator); a window of MAX_WINDOW_BYTES is also full
     max_line_bytes: longer lines are truncated to this size
     idle: called while no line is waiting
     """

@@ -32,7 +32,7 @@ class SearchWrapper:
     models: Sequence[nn.Module] = ()
 
     def __init__(self, options: Any, pipeline: Pipeline, scorer: nn.Module) -> None:
-        """Load the files that it needs. scorer: the model or ensemble of the search. Raises UserError or ArtefactError."""
+        """Load the wrapper's files. scorer: the model or ensemble of the search. Raises UserError or ArtefactError."""
 
     def decoder(self, decoder: Decoder) -> Decoder:
         """Return the decoder to use: this one or a changed one. Raises UserError if the wrapper cannot use it."""

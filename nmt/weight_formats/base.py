@@ -18,7 +18,7 @@ from nmt.models.saved import FLOAT32
 
 
 class WeightFormat(ABC):
-    """A weight format."""
+    """A way to store and multiply a model's weights."""
 
     @abstractmethod
     def check(self, device: torch.device) -> None:

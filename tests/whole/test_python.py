@@ -117,7 +117,7 @@ def test_an_iterator_of_lines_is_rejected(trained):
 
 
 def test_unequal_numbers_of_sources_and_targets_are_rejected_with_both_counts(trained):
-    with pytest.raises(UserError, match="equally many lines, not 3 and 2"):
+    with pytest.raises(UserError, match="the same number of lines, not 3 and 2"):
         nmt.load(trained).score(LINES, LINES[:2])
 
 
