@@ -331,7 +331,7 @@ def options_of(cls: type, path: str = "", positional: Sequence[str] = ()) -> lis
 
 
 def opened(cls: Any) -> type:
-    """The class with the options of components if it is open (see `registry.open_options_class`), otherwise the class itself."""
+    """The class with its components' options if it is open (see `registry.open_options_class`), otherwise the class itself."""
     is_closed = "is_opened" in cls.__dict__ or not hasattr(cls, "opened")
     return cls if is_closed else cls.opened()  # type: ignore[no-any-return]
 
@@ -461,7 +461,7 @@ def toml_line(key: str, value: Any) -> str:
 def to_toml(value: Any) -> str:
     """A value as TOML. It is written as in JSON, except for None, the character DEL and floats that are not finite.
 
-    A date becomes a text.
+    A date becomes a string.
     """
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(to_toml, value))}]"

@@ -18,7 +18,7 @@ from typing import Any, Final, Self
 from nmt.errors import Interrupted
 
 WORKING_ON: Final[list[Callable[[], bool]]] = []
-"""Functions asked at exit whether threads unknown to Python are still working and would delay the exit."""
+"""Functions that tell at exit whether threads unknown to Python are still working and would delay the exit."""
 
 DIE_WITH_PARENT: Final = 1  # PR_SET_PDEATHSIG of linux/prctl.h
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT)

@@ -49,7 +49,7 @@ class LayerShape:
 
 
 class Residual(nn.Module):
-    """A residual connection and a norm around a sub-layer f: norm(x + dropout(f(x))), section 5.4.
+    """A residual connection and a norm around a sub-layer f: norm(x + dropout(f(x))) (section 5.4).
 
     With pre_norm: x + dropout(f(norm(x))).
     """
@@ -72,7 +72,7 @@ class Residual(nn.Module):
 
 
 LayerStep = Callable[[Tensor, Past, Any, tuple[KeysValues, Tensor] | None], tuple[Tensor, Past]]
-"""(states, past, context, memory) -> output (N, D) and new past; see MixerStep. memory: keys and values with the bias of padding,
+"""(states, past, context, memory) -> output (N, D) and new past; see MixerStep. memory: keys and values with the padding bias,
 or None without a memory."""
 
 
@@ -107,7 +107,7 @@ class TransformerLayer(nn.Module):
     def forward(self, states: Tensor, mask: Tensor | None = None, memory: Tensor | None = None) -> Tensor:
         """states: (B, T, D) -> (B, T, D)
 
-        mask: (B, 1, 1, S), False at padding of the memory (B, S, D), or of the states in an encoder. A causal layer needs no mask
+        mask: (B, 1, 1, S), False at padding in the memory (B, S, D), or in the states of an encoder. A causal layer needs no mask
             for its states, because padding follows the tokens and no position looks ahead.
         """
         mixing, feeding = self.self_attention_residual, self.feed_forward_residual
@@ -119,7 +119,7 @@ class TransformerLayer(nn.Module):
         return feeding.after(states, self.feed_forward(feeding.before(states)))
 
     def search_step(self) -> LayerStep:
-        """The function that computes a causal layer at the next position of a search, without gradient."""
+        """The function that computes a causal layer at the next position of a search, without gradients."""
         mix, feed_forward = self.self_attention.search_step(), self.feed_forward.search_step()
         attend = self.cross_attention.search_step() if self.reads_memory else None
         mixing, feeding = self.self_attention_residual, self.feed_forward_residual

@@ -89,7 +89,7 @@ def visibility_bias(queries: Tensor, keys: int, mask: Tensor | None, causal: boo
 
 
 def _plain_is_faster(queries: Tensor, keys: Tensor) -> bool:
-    """Whether to avoid a fused kernel: to record weights, or because of its overhead when training on short sentences."""
+    """Whether to avoid fused kernels: to record weights, or because of their overhead when training on short sentences."""
     if torch.compiler.is_compiling():
         return False
     are_short = queries.shape[2] * keys.shape[2] <= MAX_PLAIN_SCORES
@@ -119,7 +119,7 @@ def attention_of_transposed(
     dropout_probability: float = 0.0,
     extra_sums: Projection | None = None,
 ) -> Tensor:
-    """Compute equation 1 with transposed keys: (B, H, T, V). With few queries this is several times as fast on a CPU.
+    """Compute equation 1 with transposed keys: (B, H, T, V). With few queries, this is several times faster on a CPU.
 
     The queries of all heads that share keys are multiplied at once.
 
@@ -221,7 +221,7 @@ class CrossAttention(AttentionLayer):
         return self.attend(queries, *memory, mask, False)
 
     def search_step(self) -> CrossAttentionStep:
-        """The function that computes the layer during one search, without gradient."""
+        """The function that computes the layer during one search, without gradients."""
         project, project_output = self.queries.search_step(), self.output.search_step()
 
         def step(states: Tensor, memory: KeysValues, bias: Tensor) -> Tensor:

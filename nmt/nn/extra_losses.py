@@ -12,7 +12,7 @@ class ExtraLosses(NamedTuple):
     """The losses that a part of a model adds to a pass: scalars () by name.
 
     losses: trained, already weighted
-    statistics: only logged, without gradient
+    statistics: only logged, without gradients
     """
 
     losses: Mapping[str, Tensor] = {}

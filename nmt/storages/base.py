@@ -1,4 +1,4 @@
-"""Opens texts by path, and defines the interface for storages, which hold texts in forms other than lines of a file.
+"""Opens texts by path, and defines the interface for storages, which hold texts in forms other than the lines of a file.
 
 A registered storage is built as `cls(options)`. It can open paths that are not files, such as `corpus.tgz/train.de`, and
 it can extract text from the content of a file.

@@ -72,7 +72,7 @@ class Stream(io.BufferedReader):
         self.place, self.disk = place, disk
 
     def damaged(self, kind: str, error: object, member: str = "") -> InputError:
-        """The error for a damaged stream, or a damaged member of this archive. kind: "gzip", "tar"; error: the damage"""
+        """The error for a damaged stream, or a damaged member of this archive. kind: "gzip", "tar"; error: what is wrong"""
         place = f"{self.place}/{member}" if member else self.place
         return InputError(f"{quoted(place)}: damaged {kind}: {error}")
 

@@ -216,7 +216,7 @@ class Side:
         return self.restore(self.vocabulary.decode(self.in_reading_order(ids)))
 
     def decode_line(self, ids: Sequence[int]) -> str:
-        """Decode ids to raw text, without their context."""
+        """Decode ids to raw text, without the text of their context."""
         if self.settings.context:
             ends = [end for end, token in enumerate(ids, 1) if token == self._separator]
             ids = ids[ends[-1] :] if ends else ids

@@ -26,9 +26,9 @@ class EncodedTexts:
     """The ids of N texts, concatenated, without EOS.
 
     ids: (sum of lengths,) ids of all texts
-    lengths: (N,) number of ids of each text
-    words: (N,) number of words (between spaces) of each text
-    unknown: (N,) number of ids of each text that are UNK
+    lengths: (N,) number of ids in each text
+    words: (N,) number of words (split at spaces) in each text
+    unknown: (N,) number of UNK ids in each text
     """
 
     ids: Numbers

@@ -123,7 +123,7 @@ def chosen(options: AverageOptions) -> list[Path]:
 
 
 def _why_fewer(run: Path, kept: Sequence[Path], by_score: bool) -> str:
-    """Explain why a run has no more checkpoints: others were deleted, or the run is too short. kept: oldest first"""
+    """Explain why a run has too few checkpoints: others were deleted, or the run is too short. kept: oldest first"""
     settings = read_toml(run / "settings.toml") if (run / "settings.toml").is_file() else {}
     keep_last = settings.get("keep_last")
     if isinstance(keep_last, int) and 0 < keep_last <= len(kept):

@@ -29,7 +29,7 @@ from nmt.train.options import TrainOptions
 from nmt.train.progress import Progress
 from nmt.train.run import Run
 
-MAX_LISTED_SETTINGS: Final = 5  # maximum number listed in an error about differing settings
+MAX_LISTED_SETTINGS: Final = 5  # maximum number of settings that an error lists
 
 
 @dataclass(frozen=True, kw_only=True)

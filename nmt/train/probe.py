@@ -34,13 +34,13 @@ def choose_kernels(run: Run) -> None:
         limit.asked = asked
         limit.max_tokens = limit.max_micro_batch_tokens = _max_tokens(run)
     run.loader.max_tokens = limit.max_tokens
-    # Under fsdp, all ranks must split batches alike, but limits found under ddp may differ between ranks.
+    # Under fsdp, all ranks must split batches in the same way, but limits found under ddp may differ between ranks.
     if in_step(run.updater.objective):
         run.loader.max_tokens = min(limit.max_tokens, limit.max_micro_batch_tokens)
 
 
 def _max_tokens(run: Run) -> int:
-    """The maximum number of tokens per micro-batch, with padding: the option's value, or as many as fit on the device."""
+    """The maximum number of tokens per micro-batch, including padding: the option's value, or as many as fit on the device."""
     options, longest = run.options, run.loader.longest()
     if options.max_tokens == "auto":
         largest = run.loader.largest_micro_batch()
@@ -55,7 +55,7 @@ def _max_tokens(run: Run) -> int:
 
 
 def find_max_tokens(objective: nn.Module, loader: Loader, largest: int, precision: Precision, world: World) -> int:
-    """Find the largest micro-batch that fits, in tokens with padding, up to `largest`, the plan's maximum.
+    """Find the largest micro-batch that fits, in tokens including padding, up to `largest`, the plan's maximum.
 
     Tries batches of the longest pairs. Each is twice as large as the previous one, as long as twice the memory is free. All
     ranks try the same batches, and the smallest device decides. Raises ResourceError if not even one pair fits.

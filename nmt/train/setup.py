@@ -105,7 +105,7 @@ def _run_tokenizer(options: TrainOptions) -> str:
 def try_criterion(
     model: Model, criterion: Criterion, pairs: Batch, validation: Validation | None, precision: Precision
 ) -> Set[str]:
-    """Try the criterion on training pairs and a validation pair, without gradient, and return the names of its scores.
+    """Try the criterion on training pairs and a validation pair, without gradients, and return the names of its scores.
 
     These are the trained parts of the loss and `nll`, as a validation computes them. Lower is better. Weights, buffers and the
     random state do not change. Raises UserError if the validation set lacks a column, or if counts differ from

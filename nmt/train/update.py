@@ -55,7 +55,7 @@ class LossScale:
 
 
 class UpdateGivenUp(Exception):
-    """An update was abandoned because of a signal. Weights and buffers are as before it."""
+    """An update was abandoned because of a signal. Weights and buffers are as they were before it."""
 
 
 class SignalWatch:
@@ -67,8 +67,8 @@ class SignalWatch:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self._seconds_per_token = 0.0  # measured in the last update, with padding; 0 before the first
-        self._signal_at: float | None = None  # when any rank received a signal
+        self._seconds_per_token = 0.0  # measured in the last update, including padding; 0 before the first
+        self._signal_at: float | None = None  # when a rank received a signal
         self._began = self._asked = time.monotonic()
         self._must_finish = False
 
@@ -77,9 +77,9 @@ class SignalWatch:
         self._began, self._must_finish = time.monotonic(), False
 
     def check(self, done: int, left: int, together: bool, last: bool) -> None:
-        """Raise UpdateGivenUp if a signal came and the update would not end within FINISH_SECONDS after it.
+        """Raise UpdateGivenUp if a signal came and the update would end more than FINISH_SECONDS after it.
 
-        done, left: tokens of the passes before and after this call, with padding
+        done, left: tokens of the passes before and after this call, including padding
         together: whether ranks wait for each other in the next pass
         last: whether the next pass is the last of the update
         """
@@ -93,7 +93,7 @@ class SignalWatch:
             raise UpdateGivenUp
 
     def end(self, tokens: int) -> None:
-        """End an update. tokens: the number of its tokens, with padding"""
+        """End an update. tokens: the number of its tokens, including padding"""
         self._seconds_per_token = (time.monotonic() - self._began) / max(tokens, 1)
 
     def _ends_too_late(self, done: int, left: int) -> bool:
@@ -266,7 +266,7 @@ class Updater:
     def _gradient(
         self, data: UpdateBatches, seed: int, max_micro_batch_tokens: int, factors: Mapping[str, float]
     ) -> tuple[_DeviceSums, list[Batch], int]:
-        """Compute the gradient; return the sums of the loss's parts, the micro-batches that count, and the token limit."""
+        """Compute the gradient; return the sums of the loss's parts, the micro-batches without idle ones, and the token limit."""
         first_idle = len(data.batches) - data.idle
         gave_back = False  # whether memory was freed already; it cannot be freed twice
         while True:

@@ -84,7 +84,7 @@ def validate(
 ) -> ValidationResult:
     """Score a model on a validation set. Each rank scores a share of it. The model is in training mode afterwards.
 
-    max_tokens: tokens per batch for the loss, with padding
+    max_tokens: tokens per batch for the loss, including padding
     Raises Interrupted after a signal, before a batch and on all ranks together.
     """
     model.eval()

@@ -134,7 +134,7 @@ def cleaned_request(
     filters: Mapping[str, Sequence[str]],
     context: Sequence[str] | None,
 ) -> Request:
-    """Make a request from the fields of a JSON object. All texts but the first become single lines; empty ones are dropped."""
+    """Make a request from the fields of a JSON object. All texts but `text` become single lines; empty ones are dropped."""
     cleaned = {name: _lines(texts) for name, texts in filters.items()}
     sentences = None if context is None else tuple(filter(None, map(visible_line, context)))
     return Request(text, clean(prefix), _lines(phrases), filters=cleaned, context=sentences)

@@ -1,4 +1,4 @@
-"""Results of lines: translations with details, scores of pairs, failures; and the retry of a failed batch."""
+"""Results of lines: translations with details, scores of pairs, failures. Also the retry of a failed batch."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -113,7 +113,7 @@ def retry_split(
     """Call `work` for all lines. A batch that fails is retried in halves, down to the single failing line.
 
     work: called with a slice of the lines; returns a result or a failure for each
-    returns: the outcome of each line, and a warning if the whole batch failed, otherwise an empty text
+    returns: the outcome of each line, and a warning if the whole batch failed, otherwise an empty string
     Raises UserError if `work` does, because then no line is at fault.
     """
     warning = ""

@@ -30,7 +30,7 @@ NO_TEXTS: Final[Mapping[str, Sequence[str]]] = MappingProxyType({})
 def check_lines(name: str, lines: Sequence[object], types: tuple[type, ...] = (str,)) -> None:
     """Raise UserError unless `lines` is a list of items of these types. name: name of the argument in messages"""
     if isinstance(lines, str | bytes):
-        raise UserError(f"{name} must be a list of lines, not one text ({len(lines):,} characters)")
+        raise UserError(f"{name} must be a list of lines, not a single string ({len(lines):,} characters)")
     if not isinstance(lines, Sequence):  # an iterator could be read only once
         raise UserError(f"{name} must be a list of lines, not {type(lines).__name__}")
     for i, line in enumerate(lines):
@@ -42,7 +42,7 @@ def check_lines(name: str, lines: Sequence[object], types: tuple[type, ...] = (s
 class Translator:
     """Translates lines with an engine and its text pipeline.
 
-    options: only the options about lines are used; those about devices, models, searches and files concern the engine
+    options: only the options about lines are used; those about devices, models, searches and files are the engine's
     filter_texts: texts that apply to every request, by filter
     Raises UserError if a filter refuses its texts.
     """

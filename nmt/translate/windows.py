@@ -184,7 +184,7 @@ def windows(
             started = time.monotonic()
         try:
             chunk = source.read()
-        except OSError as error:  # otherwise it would look like an error of the output
+        except OSError as error:  # otherwise it would look like an error in the output
             name = "the text" if error.filename is None else quoted(error.filename)
             raise ResourceError(f"{name}: cannot be read: {error.strerror or error}") from error
         ended = splitter.feed(chunk) if chunk else splitter.end()

@@ -39,7 +39,7 @@ class SearchWrapper:
         return decoder
 
     def around(self, search: BatchSearch) -> BatchSearch:
-        """Return a search that calls this one."""
+        """Return a search that wraps this one."""
         return search
 
     def ranked(
@@ -47,6 +47,6 @@ class SearchWrapper:
     ) -> tuple[list[Outcome], str]:
         """Return the outcomes of a batch's lines, and a warning if the batch was retried, otherwise an empty string.
 
-        max_tokens: tokens per batch, with padding
+        max_tokens: tokens per batch, including padding
         """
         return outcomes, ""

@@ -49,7 +49,7 @@ class Viewer:
 
 
 def open_viewers(options: Any) -> list[Viewer]:
-    """Open the active viewers, in their order. Raises UserError if one needs torch but torch is missing."""
+    """Open the active viewers, in their order. Raises UserError if one of them needs torch but torch is missing."""
     found: list[Viewer] = []
     for name in registry.active_names("viewer", options):
         with needing_torch(", ".join(registry.given_flags("viewer", name, options))):
