@@ -39,7 +39,7 @@ _Item = TypeVar("_Item")
 
 
 class TextPreparer:
-    """Applies the steps before subword splitting for one language: normalise, tokenise, truecase."""
+    """Applies the steps before subword splitting for one language: normalisation, tokenisation and truecasing."""
 
     def __init__(self, settings: SideSettings, truecaser: Truecaser | None = None) -> None:
         self.truecaser, self._settings = truecaser, settings

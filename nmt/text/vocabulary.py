@@ -116,7 +116,7 @@ class WordVocabulary:
     suffix = ".words"
 
     def __init__(self, words: Sequence[str]) -> None:
-        """words: ordered by id, without the control symbols. Raises ValueError for empty or repeated words, and for spaces."""
+        """words: ordered by id, without the control symbols. Raises ValueError for empty or repeated words or spaces."""
         self._words: Final = [*SYMBOLS, *words]
         self.size = len(self._words)
         self.ids: Final = {word: i for i, word in enumerate(words, len(SYMBOLS))}

@@ -78,7 +78,7 @@ def _average_folders(
     if scores:
         losses = {name: round(row["loss"], 4) for name, row in scores.items() if math.isfinite(row["loss"])}
         best = min([mean, *names], key=lambda name: losses.get(name, math.inf))
-        if best != mean:  # usual early in training
+        if best != mean:  # this is common early in training
             worse = f"is worse than {quoted(best)} alone: loss {scores[mean]['loss']:.4f} against {losses[best]:.4f}"
             advice = "use that checkpoint, train longer, or average fewer checkpoints that are closer together"
             log.warn(f"{quoted(output)}: the mean {worse} ({advice})")

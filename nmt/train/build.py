@@ -145,7 +145,7 @@ def _check_model(setup: RunSetup, model: Model, name: str) -> None:
         if (kind := side.settings.subword) != "char":
             data = quoted(options.data)
             raise UserError(
-                f"model {name} reads characters, but {data} was prepared with --subword {kind} (use --subword char)"
+                f"model {name} reads characters, but {data} was prepared with --subword {kind} (use nmt prepare --subword char)"
             )
     if model.cost_is_measured:  # so that an error in the measurement appears before any work
         model.flops(*torch.ones(2, 1, dtype=torch.int64, device=setup.device))

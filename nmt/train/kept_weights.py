@@ -14,7 +14,7 @@ from nmt.runs import WEIGHTS
 class KeptWeights:
     """Keeps all weights. A start may provide a subclass that keeps only some.
 
-    file: name of the weights' file in a checkpoint
+    file: name of the weights file in a checkpoint
     is_whole: whether all weights of the model are kept
     """
 

@@ -19,7 +19,7 @@ def parse_period(text: str) -> tuple[float, str]:
     if match is None or not 0 < float(match[1]) < 2**63:  # a longer period could be infinite in seconds
         raise ValueError(
             f"'{text}': not a period (write 500u for updates, 1e for epochs or 10m for minutes; "
-            "a period longer than the run means once, at its end)"
+            "a period longer than the run means once, at the run's end)"
         )
     count, unit = float(match[1]), match[2] or "u"
     if unit != "m" and not count.is_integer():
@@ -28,7 +28,7 @@ def parse_period(text: str) -> tuple[float, str]:
 
 
 def parse_periods(text: str) -> list[tuple[float, str]]:
-    """Parse the periods of a text such as `500u,10m`, in its order. See `parse_period`.
+    """Parse the periods of a text such as `500u,10m`, in their order. See `parse_period`.
 
     Raises ValueError for any other text, and for two periods with the same unit.
     """

@@ -15,7 +15,7 @@ from nmt.train.run import Run
 
 MIN_PROBE_TOKENS: Final = 512
 MAX_MEMORY_SHARE: Final = 0.8  # share of the free memory that may be used
-OUT_OF_MEMORY_BYTES: Final = 1 << 60  # means "out of memory", because no device has this many
+OUT_OF_MEMORY_BYTES: Final = 1 << 60  # means "out of memory", because no device has this many bytes
 OPTIMIZER_NUMBERS_PER_WEIGHT: Final = 2  # numbers per weight that the optimizer allocates at the first update
 
 
@@ -94,7 +94,7 @@ def _sizes(longest: int, largest: int) -> Iterator[int]:
 
 
 def _peak(objective: nn.Module, memory: Memory, batch: Batch, precision: Precision) -> int:
-    """The peak memory in bytes of computing the gradient of a batch, or OUT_OF_MEMORY_BYTES if memory runs out."""
+    """The peak memory, in bytes, while the gradient of a batch is computed, or OUT_OF_MEMORY_BYTES if memory runs out."""
     memory.watch()
     buffers = copied_buffers(objective)
     try:

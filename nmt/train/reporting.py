@@ -101,7 +101,7 @@ def nothing_to_do(run: Run) -> str:
     """The message when a run that has ended is started again."""
     assert run.end is not None
     how = f"to train longer, raise {flag_of(run.end[0])}"
-    if run.end[0] in run.settings:  # the schedule depends on it
+    if run.end[0] in run.settings:  # the schedule depends on this option
         how = f"--schedule {run.settings['schedule']} ends there: to train longer, start again in another --output"
     return f"nothing to do: the run ended at update {run.progress.update} ({how})"
 
@@ -128,7 +128,7 @@ def conclude(run: Run) -> None:
 
 
 def best_checkpoint(run: Run) -> tuple[Path, str] | None:
-    """The checkpoint that a run folder stands for, and its score as text, or "". None before the first checkpoint."""
+    """The checkpoint that a run folder stands for, and its score as text, "" if none. None before the first checkpoint."""
     if not run.world.leads or (folder := run.checkpoints.best()) is None:
         return None
     score, name = run.checkpoints.score(folder), run.checkpoints.judged_by(folder)
@@ -136,7 +136,7 @@ def best_checkpoint(run: Run) -> tuple[Path, str] | None:
 
 
 def _score_text(run: Run, name: str, score: float) -> str:
-    """A score with its name and its usual sign. score: with the sign that makes higher better"""
+    """A score with its name and its usual sign. score: with the sign for which higher is better"""
     sign = run.validation.sign(name) if run.validation else 1.0
     return f"{name} {sign * score:.4f}"
 

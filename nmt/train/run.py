@@ -146,7 +146,7 @@ class Run:
         return self.finished or self.signal is not None
 
     def agree(self) -> None:
-        """Synchronise the clock and the signal over all ranks, so that they stop, save and log at the same update."""
+        """Synchronise the clock and the signal across all ranks, so that they stop, save and log at the same update."""
         limit, signal = self.progress.limit, signals.innermost().received
         seconds = time.monotonic() - self.started if self.world.leads else 0.0
         self.seconds, number, tokens = self.world.maximum(seconds, signal or 0, -limit.max_micro_batch_tokens)

@@ -35,7 +35,7 @@ class Timers:
         return due | ({"log line"} if run.ends else set()) | ({"validation"} if progress.validation_due else set())
 
     def restart(self, seconds: float) -> None:
-        """Start a new period of minutes for all work that was due and is now done. seconds: the run's clock"""
+        """Start a new period of minutes for all work that was due and is now done. seconds: time on the run's clock"""
         for name in self._passed:
             took = seconds - self._seconds if name == "validation" else 0.0
             self.by_name[name].restart(seconds, took)

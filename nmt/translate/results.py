@@ -29,7 +29,7 @@ UNKNOWN_TAG: Final = "unknown tag"  # the line starts with a tag that the model 
 RETRIED: Final = "retried"  # the batch failed and was split in half; set only on the first line of the batch
 REPAIRED: Final = "repaired"  # the line was translated again
 BROKEN: Final = "broken"  # the translation looks broken
-UNCHANGED: Final = "kept unchanged"  # a part of the text was kept, because its translation lost something
+UNCHANGED: Final = "kept unchanged"  # a part of the text was left as it is, because its translation lost something
 WITHHELD: Final = "withheld"  # the confidence is too low
 
 NOT_FINITE: Final = Failure("the model's probabilities are not finite")
@@ -84,7 +84,7 @@ class Translation(msgspec.Struct, frozen=True):
 
     candidates: best first; empty for a line without tokens and for a failed line
     error: the reason for a failure, or empty
-    warnings: messages by kind, one of the constants from TRUNCATED to WITHHELD
+    warnings: messages by kind; the kinds are the constants from TRUNCATED to WITHHELD
     """
 
     candidates: list[Candidate] = []
