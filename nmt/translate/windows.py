@@ -110,7 +110,7 @@ def place_of(name: str) -> str:
 def open_source(name: str, estimate: LineEstimate) -> Iterator[Source]:
     """Open a file or pipe by name; "-" is stdin. Raises UserError if it does not exist.
 
-    estimate: an estimate of the lines of this file and of the files that are read before and after it
+    estimate: estimates the number of lines of this file and of the files that are read before and after it
     """
     path = Path(name)
     if name == STDIN_NAME:
@@ -170,7 +170,7 @@ def windows(
 ) -> Iterator[list[bytes]]:
     """Yield lists of raw lines. A list is complete when it is full or when no further line is waiting.
 
-    sizes: lines of each full window (an endless iterator); a window is also full with MAX_WINDOW_BYTES
+    sizes: lines of each full window (an endless iterator); a window of MAX_WINDOW_BYTES is also full
     max_line_bytes: longer lines are truncated to this size
     idle: called while no line is waiting
     """
@@ -184,7 +184,7 @@ def windows(
             started = time.monotonic()
         try:
             chunk = source.read()
-        except OSError as error:  # otherwise it would look like an error of the output
+        except OSError as error:  # otherwise it would look like an error in the output
             name = "the text" if error.filename is None else quoted(error.filename)
             raise ResourceError(f"{name}: cannot be read: {error.strerror or error}") from error
         ended = splitter.feed(chunk) if chunk else splitter.end()
