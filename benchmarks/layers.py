@@ -109,7 +109,7 @@ KINDS: Final = {
     "self-attention": Kind("n^2 d", "1", "1", self_attention),
     "restricted self-attention, r = 33": Kind("r n d", "1", "n / r", self_attention, (33, 65)),
     "LSTM": Kind("n d^2", "n", "n", lstm, recurrent=True),
-    "GRU in two directions": Kind("n d^2", "n", "n", gru, recurrent=True),
+    "bidirectional GRU": Kind("n d^2", "n", "n", gru, recurrent=True),
     "ConvS2S, k = 5": Kind("k n d^2", "1", "n / k", convolution, (5, 3)),
     "ByteNet, k = 3, dilations 1, 2, 4, ...": Kind("k n d^2", "1", "log_k n", dilated(FAR), (3, 5)),
     "ByteNet, k = 3, dilations 1 to 16": Kind("k n d^2", "1", "log_k n", dilated(16), (3, 5)),

@@ -1,12 +1,12 @@
 """nmt: neural machine translation from the command line.
 
-Authors of plug-ins need only `register`, `preset`, `opt`, `part` and `options_class`. `load` opens a model folder.
+Plug-in authors need only `register`, `preset`, `opt`, `part` and `options_class`. `load` opens a model folder.
 """
 
 import sys
 
 if sys.orig_argv[1:3] == ["-m", "nmt"] and not sys.flags.safe_path:
-    del sys.path[0]  # the working directory, whose files are data, not modules
+    del sys.path[0]  # the working directory contains data, not modules
 
 import importlib
 from typing import Any

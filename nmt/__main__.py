@@ -1,4 +1,4 @@
-"""Makes `python -m nmt` run the command `nmt`."""
+"""Runs the command `nmt` for `python -m nmt`."""
 
 from nmt.cli.main import main
 

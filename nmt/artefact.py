@@ -86,10 +86,10 @@ def new_folder(final: Path, kind: str, facts: Mapping[str, Any], needed: int | N
 
     kind: kind of artefact, which `Artefact` checks when it opens the folder
     facts: more entries for the manifest, read when the block ends
-    needed: bytes that its large files need, if known; without that much space, an error is raised immediately
+    needed: disk space in bytes for its large files, if known; if less is free, an error is raised immediately
 
     The block need not sync what it writes. An OSError becomes a ResourceError with the path of `final`, unless it names a file
-    outside the folder, which the block was reading.
+    that the block was reading from outside the folder.
     """
     final = final.absolute()
     temporary, filling = final.with_name(f".{final.name}{TEMPORARY_ENDING}"), False
@@ -112,7 +112,7 @@ def new_folder(final: Path, kind: str, facts: Mapping[str, Any], needed: int | N
             no_inode = isinstance(error, OSError) and lacks_inodes(final)
             with contextlib.suppress(OSError):
                 needed = max(needed or 0, _size_of(temporary)) or None
-                _empty(temporary)  # before the release of the lock, which then removes the folder
+                _empty(temporary)  # now, so that releasing the lock removes the folder
             if isinstance(error, OSError) and not (filling and _is_elsewhere(error.filename, temporary)):
                 raise storage_error(error, final, needed, no_inode) from error
             raise
@@ -120,7 +120,7 @@ def new_folder(final: Path, kind: str, facts: Mapping[str, Any], needed: int | N
 
 @contextlib.contextmanager
 def _taken(temporary: Path) -> Iterator[None]:
-    """Create and lock a temporary folder, or take over one from a killed process. It is removed at the end if it is empty.
+    """Create and lock a temporary folder, or take over the one that a killed process left. If it ends up empty, it is removed.
 
     Raises LockedError if another process is filling it, and ResourceError if it is a link or belongs to another user.
     """
@@ -129,16 +129,16 @@ def _taken(temporary: Path) -> Iterator[None]:
     with Lock(temporary) as lock:
         status = temporary.lstat()
         if not lock.owns_folder and (status.st_uid != os.geteuid() or status.st_mode & stat.S_IWOTH):
-            raise ResourceError(f"{quoted(temporary)} belongs to another user, or others can write to it (remove it)")
+            raise ResourceError(f"{quoted(temporary)} belongs to another user, or is writable by others (remove it)")
         lock.owns_folder = True
         yield
 
 
 @contextlib.contextmanager
 def _unused(folder: Path, kind: str) -> Iterator[None]:
-    """Lock the folder to be replaced, if it exists, because a run could have started in it since it was checked.
+    """Lock the folder to be replaced, if there is one, because a run may have started in it since the first check.
 
-    Raises LockedError if it is in use, and UserError if it has become something else. A checkpoint is locked by its run.
+    Raises LockedError if it is in use, and UserError if it may no longer be replaced. A checkpoint is locked by its run.
     """
     if kind == "checkpoint" or not folder.exists():
         yield
@@ -200,7 +200,7 @@ def _put_in_place(temporary: Path, final: Path) -> None:
 
 
 def _finish_replacement(old: Path, final: Path) -> None:
-    """Remove a replaced folder, or rename it back if the new folder never got its name."""
+    """Remove a replaced folder, or rename it back if no new folder has taken its name."""
     if old.is_dir() and not old.is_symlink():
         if final.exists():
             _finish_removal(old, final)
@@ -222,11 +222,11 @@ def remove_artefact(folder: Path) -> None:
 
 
 def _finish_removal(removed: Path, name: Path) -> None:
-    """Remove the files that a manifest lists. Other files return to that folder's name, or move into the new folder."""
+    """Remove the files that a manifest lists. The others are kept in `name`, or added to a new folder of that name."""
     if not (remaining := _remove_listed(removed)):
         return
     shown = ", ".join(quoted(path.relative_to(removed)) for path in remaining)
-    log.warn(f"{quoted(name)}: kept files that nmt did not write: {shown}")
+    log.warn(f"kept files in {quoted(name)} that nmt did not write: {shown}")
     if not name.exists():
         removed.rename(name)
         return
@@ -285,7 +285,7 @@ def remove_leftovers(parent: Path) -> None:
 
 
 def set_fact(artefact: "Artefact", name: str, value: Any) -> None:
-    """Set an entry in an artefact's manifest other than `files`."""
+    """Set an entry other than `files` in an artefact's manifest."""
     write_file(artefact.folder / MANIFEST, to_json({**artefact.manifest, name: value}))
 
 
@@ -293,7 +293,7 @@ class Artefact:
     """An artefact folder, opened for reading. Opening checks the size of every file; `path` checks the sha256 of a file."""
 
     def __init__(self, folder: Path, *kinds: str) -> None:
-        """Raises ArtefactError for a folder with a different kind, a newer format, or a damaged or missing file."""
+        """Raises ArtefactError for a different kind of folder, a newer format, or a damaged or missing file."""
         self.folder = folder
         self.manifest = _read_manifest(folder, kinds)
         self._checked = set(self.manifest["files"] if os.environ.get(CHECKED) == self.digest else ())
@@ -358,7 +358,7 @@ def _refuse_link(path: Path) -> None:
 
 
 def _read_manifest(folder: Path, kinds: tuple[str, ...]) -> dict[str, Any]:
-    """Read the manifest of a folder. kinds: accepted kinds; empty accepts any"""
+    """Read the manifest of a folder. kinds: accepted kinds; if empty, all are accepted"""
     expected = " or ".join(map(_kind_name, kinds))
     if not (folder / MANIFEST).is_file():
         state = f"no {MANIFEST} found" if folder.is_dir() else "not a folder" if folder.exists() else "no such folder"

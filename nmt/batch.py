@@ -31,7 +31,7 @@ class Column:
 
 
 class MissingColumnError(UserError):
-    """A criterion needs a column that the data does not have. name: name of the column"""
+    """Raised if a criterion needs a column that the data does not have. name: name of the column"""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(message)
@@ -45,7 +45,7 @@ class Batch:
     source: (B, S) each row ends with EOS
     target: (B, T + 1) each row starts with BOS and ends with EOS
     columns: extra data of the pairs, by name
-    noisy_target_input: (B, T) replaces the target as the model's input, if training adds noise to it
+    noisy_target_input: (B, T) the model's target input, if training adds noise to it
     clean_source: (B, S') the source without noise, if training adds noise to it
     """
 
@@ -114,7 +114,7 @@ class Batch:
         return Batch(change(self.source), change(self.target), columns, *noise)
 
     def rows(self, rows: slice) -> "Batch":
-        """Select some of the pairs, without padding that none of them needs."""
+        """Select some of the pairs, and remove padding that none of them needs."""
         source, target = _trimmed(self.source[rows], PAD), _trimmed(self.target[rows], PAD)
         columns = {
             name: Column(column_kind(of.kind).narrowed(of.values[rows], target.shape[1] - 1), of.kind)
@@ -147,7 +147,7 @@ def make_batch(source: Rows, target: Rows, columns: Mapping[str, tuple[str, Rows
 
 
 def dummy_batch(rows: int, source_length: int, target_length: int, kinds: Mapping[str, str] | None = None) -> Batch:
-    """A batch of unknown words for measurements and trials. Lengths include EOS; columns contain ones."""
+    """A batch of UNK tokens for measurements and trial runs. Lengths include EOS; columns contain ones."""
     source, target = (
         Rows(np.full(rows * (length - 1), UNK), np.full(rows, length - 1)) for length in (source_length, target_length)
     )
@@ -183,5 +183,5 @@ def token_positions(ids: Tensor) -> Tensor:
 
 
 def predicting_positions(ids: Tensor) -> Tensor:
-    """(N,) flat positions of the target tokens before EOS; a token is predicted after each of them. ids: (...)"""
+    """(N,) flat positions of BOS and the tokens before EOS, after each of which a token is predicted. ids: (...)"""
     return ((ids != PAD) & (ids != EOS)).flatten().nonzero().squeeze(1)

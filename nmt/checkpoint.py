@@ -97,7 +97,7 @@ def put_weights(own: Mapping[str, Tensor], weights: Mapping[str, Tensor], place:
 
 
 def take_weights(model: nn.Module, weights: Mapping[str, Tensor], place: object) -> None:
-    """Replace a model's weights without copying. Raises the errors of put_weights."""
+    """Replace a model's weights without copying. Raises the same errors as put_weights."""
     check_tensors(weights, weights_of(model), place)
     check_finite(weights, place)
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
@@ -116,7 +116,7 @@ def check_tensors(given: Mapping[str, Tensor], expected: Mapping[str, Tensor], p
         other = given[name]
         if (other.shape, other.dtype) != (tensor.shape, tensor.dtype):
             shapes = f"{tuple(other.shape)} {other.dtype}, expected {tuple(tensor.shape)} {tensor.dtype}"
-            raise ArtefactError(f"{quoted(place)}: '{quoted(name)}' has shape and type {shapes}")
+            raise ArtefactError(f"{quoted(place)}: '{quoted(name)}' has the wrong shape or type: {shapes}")
 
 
 def check_finite(tensors: Mapping[str, Tensor], place: object) -> None:
@@ -135,7 +135,7 @@ def _first_not_finite(tensors: Mapping[str, Tensor]) -> str | None:
 def read_tensors(path: Path, mapped: bool = False) -> dict[str, Tensor]:
     """Read a safetensors file into memory.
 
-    mapped: whether to map the file instead; pages are then read at first use, and copied when written to
+    mapped: whether to map the file instead; its pages are then read on first use, and copied on write
     """
     mapped = mapped and is_utf8(str(path))  # safetensors can only open paths in UTF-8
     try:
@@ -153,10 +153,10 @@ def size_of(tensors: Mapping[str, Tensor]) -> int:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
-    """Write a safetensors file, one tensor after another, with the same bytes as the safetensors library.
+    """Write a safetensors file, one tensor at a time. The bytes are those that the safetensors library would write.
 
     The library itself copies all tensors, writes its own temporary file, and hides the error number for a full disk.
-    metadata: texts by name, which other toolkits read
+    metadata: texts by name, for other toolkits
     """
     types = list(SAFETENSORS_TYPES)
     ordered = sorted(tensors, key=lambda name: (types.index(tensors[name].dtype), name))
@@ -192,7 +192,7 @@ def write_model(
 
 @contextlib.contextmanager
 def at_most(limit: float, error: UserError) -> Iterator[None]:
-    """Raise an error as soon as a model under construction exceeds a given number of parameters, before it uses the memory.
+    """Raise an error as soon as a model under construction exceeds a given number of parameters, before its memory is used.
 
     Shared tables may be counted more than once.
     """
@@ -237,7 +237,7 @@ class NoRandomWeights(TorchFunctionMode):
             filled = named["tensor"] if "tensor" in named else arguments[0]
             if isinstance(filled, nn.Parameter) or isinstance(
                 filled._base, nn.Parameter
-            ):  # a parameter, or part of one
+            ):  # it fills a parameter, or part of one
                 return filled
         return function(*arguments, **named)
 
@@ -291,7 +291,7 @@ def flat_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor],
 
 
 def create_optimizer_state(optimizer: torch.optim.Optimizer, parameters: Sequence[Tensor]) -> None:
-    """Make an optimizer create its state by a dummy step. The caller then overwrites the state and the weights."""
+    """Take a dummy step, so that an optimizer creates its state. The caller then overwrites the state and the weights."""
     optimizer.zero_grad(set_to_none=True)
     for parameter in parameters:
         parameter.grad = torch.zeros_like(parameter)
@@ -302,14 +302,14 @@ def create_optimizer_state(optimizer: torch.optim.Optimizer, parameters: Sequenc
 def put_optimizer(
     optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], plain: Mapping[str, Any], place: object
 ) -> None:
-    """Restore an optimizer's state from the values of flat_optimizer, but keep its options.
+    """Restore an optimizer's state from the result of flat_optimizer, but keep its options.
 
     Raises ArtefactError if names, shapes or types differ from the optimizer's own state.
     """
     own_tensors, own_plain = flat_optimizer(optimizer)
     check_tensors(tensors, own_tensors, place)
     if {key: type(value) for key, value in plain.items()} != {key: type(value) for key, value in own_plain.items()}:
-        raise ArtefactError(f"{quoted(place)}: the saved state does not belong to optimizer {type(optimizer).__name__}")
+        raise ArtefactError(f"{quoted(place)}: the saved state does not match optimizer {type(optimizer).__name__}")
     state: dict[int, dict[str, Any]] = {}
     placed = {key: shard_like(tensors[key], own) for key, own in own_tensors.items()}  # all ranks use the same order
     for key, value in {**placed, **plain}.items():
@@ -360,4 +360,4 @@ def save_model(
 def refuse_not_finite(weights: Mapping[str, Tensor], place: object) -> None:
     """Raise DivergedError if a weight is NaN or infinite, because such a model must never be saved."""
     if (name := _first_not_finite(weights)) is not None:
-        raise DivergedError(f"{quoted(place)} not saved: '{name}' contains NaN or infinity")
+        raise DivergedError(f"{quoted(place)} was not saved: '{name}' contains NaN or infinity")

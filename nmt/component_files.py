@@ -57,7 +57,7 @@ def own_roots() -> tuple[Root, ...]:
 def extension_of(place: str) -> str | None:
     """The name of the extension that a module or file belongs to; None if it belongs to the core or to a plug-in.
 
-    place: such as `nmt.extensions.zoo.models.gnmt` or `nmt/extensions/zoo/presets.toml`
+    place: module or file, such as `nmt.extensions.zoo.models.gnmt` or `nmt/extensions/zoo/presets.toml`
     """
     found = re.match(r"nmt[./]extensions[./](\w+)", place)
     return found[1] if found else None

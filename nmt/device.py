@@ -1,4 +1,4 @@
-"""The device that a model runs on: choosing it, its precision, its memory, and allocator settings."""
+"""The device that a model runs on: its choice, precision, memory and allocator settings."""
 
 import ctypes
 import os
@@ -41,7 +41,7 @@ def use_threads(number: int | None) -> None:
 def choose_device(name: str, local_rank: int = 0) -> torch.device:
     """The device for a name: auto, cpu, cuda or cuda:N.
 
-    `auto` is the GPU if there is one. With `cuda`, each rank on a machine gets a different GPU.
+    `auto` means the GPU if there is one. With `cuda`, each rank on a machine gets a different GPU.
     Raises UserError for a device that does not exist.
     """
     if name == "auto":
@@ -62,7 +62,7 @@ def autocast(device: torch.device, precision: Precision) -> AbstractContextManag
 class Memory:
     """The memory of a device in bytes: its peak use since `watch`, and its free memory.
 
-    On a CPU this is the process's resident memory. If the system cannot reset its peak, the peak counts from the process's start.
+    On a CPU this is the process's resident memory. If the system cannot reset the peak, it is that since the process's start.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -84,7 +84,7 @@ class Memory:
         return _kibibytes("/proc/self/status", "VmHWM:") or since_start * (1 if sys.platform == "darwin" else 1024)
 
     def free(self) -> int:
-        """The memory that this process can still allocate."""
+        """The number of bytes that this process can still allocate."""
         if self.on_gpu:
             cached = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
             return torch.cuda.mem_get_info(self.device)[0] + cached
@@ -107,9 +107,9 @@ def _kibibytes(file: str, name: str) -> int:
 
 
 def cgroup_headrooms(groups: Path, mounted: Path) -> Iterator[int]:
-    """The remaining bytes under each limit of the process's control groups (of a container or job), versions 2 and 1.
+    """The remaining bytes under each limit of the process's control groups (of a container or job), in version 1 or 2.
 
-    groups: file with lines `number:controllers:path`; in a container the path may not exist, and the limit is at the root
+    groups: file with lines `number:controllers:path`; in a container, the path may not exist, and the limit is then at the root
     mounted: mount point of the control groups
     """
     with suppress(OSError):

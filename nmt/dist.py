@@ -21,13 +21,13 @@ from nmt.signals import signal_at_end_of_parent
 MAX_WAIT_MINUTES: Final = 10_000_000  # 19 years
 MIN_START_MINUTES: Final = 2.0  # minimum time to wait until all ranks have started
 PARENT_SECONDS: Final = 0.5  # time between checks that the launcher is alive
-ANSWER_SECONDS: Final = 5  # time for a rank to report that it is also waiting
+ANSWER_SECONDS: Final = 5  # time for each rank to report that it is also waiting
 LAUNCHER: Final = "NMT_LAUNCHER"  # environment variable with the process id of the launcher of `--devices`
 LISTENER: Final = "NMT_LISTENER"  # environment variable: descriptor of the store's socket, opened by the launcher
 WAITED: Final = "waited"
-SLICE_SECONDS: Final = 1.0  # a long wait consists of such slices, of which only one passes while the process is stopped
+SLICE_SECONDS: Final = 1.0  # length of the slices of a long wait; only one of them passes while the process is stopped
 UNREACHABLE: Final = "rank 0, which coordinates all ranks, cannot be reached"
-# Words in messages about a lost connection. If a peer ends before it has read all data, the connection is reset.
+# Words in messages about a lost connection. It is reset if a peer ends before it has read all data.
 CONNECTION_LOST: Final = ("closed", "reset", "broken pipe")
 NETWORK_ERRORS: Final = ("gloo", "nccl", "process group", "pair closure", "connection closed", "connection reset")
 
@@ -37,7 +37,7 @@ _Result = TypeVar("_Result")
 class World:
     """All ranks of a job, as seen from this process.
 
-    rank: number of this process; size: number of ranks; local_rank, local_size: the same on this machine
+    rank: index of this process; size: number of ranks; local_rank, local_size: the same among the ranks of this machine
     """
 
     def __init__(self, rank: int = 0, size: int = 1, local_rank: int = 0, local_size: int = 1) -> None:
@@ -81,7 +81,7 @@ class World:
         dist.destroy_process_group()
 
     def _ended(self, error: Exception) -> Exception:
-        """The error to raise: it names the missing rank, or is RankFailed if the leader reports why all ranks end."""
+        """The error to raise: one that names the missing rank, or RankFailed if the leader reports why all ranks end."""
         if _is_of_waiting(error):
             error = self._missing(str(error).partition("\n")[0])
         elif not isinstance(error, Interrupted | RankFailed) and not self._store_is_silent:
@@ -96,7 +96,7 @@ class World:
         self._leave(WAITED)
         try:
             notes = _within(2 * ANSWER_SECONDS, self._notes)
-        except (TimeoutError, RuntimeError, AttributeError):  # the store is silent, has ended, or never existed
+        except (TimeoutError, RuntimeError, AttributeError):  # the store does not answer, has ended, or never existed
             if any(words in message.lower() for words in CONNECTION_LOST):
                 return RankFailed(ResourceError.code)  # the leader ended; it or its launcher reports why
             return ResourceError(f"rank {self.rank} timed out: {UNREACHABLE} ({quoted(message)})")
@@ -116,9 +116,9 @@ class World:
             _within(ANSWER_SECONDS, lambda: self._store.set(f"left/{self.rank}", note))
 
     def _notes(self) -> dict[int, str]:
-        """Collect the reasons of ranks that end, for a few seconds."""
+        """Collect, for a few seconds, the reasons that ranks give for ending."""
         keys = {rank: f"left/{rank}" for rank in range(self.size)}
-        end = time.monotonic() + ANSWER_SECONDS + self.leads  # the leader stays longer, because others read its store
+        end = time.monotonic() + ANSWER_SECONDS + self.leads  # the leader waits longer, because others read its store
         while not self._store.check(list(keys.values())) and time.monotonic() < end:
             time.sleep(0.05)
         return {rank: self._store.get(key).decode() for rank, key in keys.items() if self._store.check([key])}
@@ -150,7 +150,7 @@ class World:
     def _call_store(self, call: Callable[[], _Result], seconds: float = 0.0) -> _Result:
         """Call the store. seconds: time that the call itself may wait
 
-        Raises RuntimeError if the store has gone, and ResourceError if it does not answer.
+        Raises RuntimeError if the store is gone, and ResourceError if it does not answer.
         """
         try:
             return _within(self._seconds + seconds, call)
@@ -159,7 +159,7 @@ class World:
             raise ResourceError(f"rank {self.rank} timed out: {UNREACHABLE}") from None
 
     def sum(self, tensor: Any) -> None:
-        """Sum a tensor over all ranks, in place. All ranks get bit-identical results."""
+        """Sum a tensor over all ranks, in place. All ranks get results that are identical bit for bit."""
         if self.size > 1:
             import torch.distributed as dist
 
@@ -205,7 +205,7 @@ class World:
 
 
 def _is_of_waiting(error: Exception) -> bool:
-    """Whether an error comes from waiting for another rank, not from the work itself."""
+    """Whether an error comes from waiting for another rank, and not from the work itself."""
     from torch.distributed import DistError
 
     is_of_network = isinstance(error, DistError) or any(text in str(error).lower() for text in NETWORK_ERRORS)
@@ -228,7 +228,7 @@ def is_launched() -> bool:
 
 
 def end_with_launcher() -> None:
-    """Make a rank receive SIGTERM when its launcher ends, or end now if the launcher has ended. Does nothing in other processes.
+    """Make a rank receive SIGTERM when its launcher ends, or now if it has already ended. Does nothing in other processes.
 
     A stopped rank is resumed first, because otherwise it could not end.
     """

@@ -1,4 +1,4 @@
-"""Errors that a user can fix, each with its exit status (docs/reference/contract.md), and helpers for messages."""
+"""Errors that a user can fix, each with its exit status (docs/reference/contract.md), and helper functions for messages."""
 
 import contextlib
 import difflib
@@ -22,8 +22,8 @@ OUT_OF_MEMORY: Final = (  # parts of the messages of plain RuntimeErrors from to
     "bad_alloc",
     "could not create a memory",  # oneDNN
     "could not create a primitive",
-    "failed to map segment",  # while loading a library
-    "can't start new thread",  # a thread's stack needs memory
+    "failed to map segment",  # when a library is loaded
+    "can't start new thread",  # there is no memory for a thread's stack
 )
 
 
@@ -34,7 +34,7 @@ class UserError(Exception):
 
     @property
     def messages(self) -> list[str]:
-        """The message of each error, one line each."""
+        """The messages of all errors, one line each."""
         return [str(self)]
 
 
@@ -54,35 +54,35 @@ class UsageError(UserError):
 
 
 class InputError(UserError):
-    """Input text that cannot be used."""
+    """An error for input text that cannot be used."""
 
     code = 3
 
 
 class ArtefactError(UserError):
-    """A model folder, checkpoint or data folder that is damaged, incompatible or hostile."""
+    """An error for a model folder, checkpoint or data folder that is damaged, incompatible or hostile."""
 
     code = 4
 
 
 class OtherFormatError(ArtefactError):
-    """A folder written by another version of nmt. It may be intact, so it must not be reported as damaged."""
+    """An error for a folder written by another version of nmt. The folder may be intact, so the error must not say "damaged"."""
 
 
 class ResourceError(UserError):
-    """Not enough disk space, memory or permissions, or a worker process that died."""
+    """An error for a lack of disk space, memory or permissions, or for a worker process that died."""
 
     code = 5
 
 
 class LockedError(UserError):
-    """A folder that another run is using."""
+    """An error for a folder that another run is using."""
 
     code = 6
 
 
 class DivergedError(UserError):
-    """The loss or gradient of a training run is no longer finite."""
+    """An error for a training run whose loss or gradient is no longer finite."""
 
     code = 7
 
@@ -124,7 +124,7 @@ def _escaped(text: str) -> str:
 
 
 def nearest(given: str, known: Iterable[str]) -> list[str]:
-    """The known names that contain a word, if they are few; if not, the most similar name, if there is one."""
+    """The known names that contain a word, if there are only a few; otherwise the most similar name, if any."""
     names, word = sorted(known), given.strip("-").lower()
     near = [name for name in names if word in name.lower()] if len(word) >= MIN_CONTAINED_CHARACTERS else []
     if not 0 < len(near) <= MAX_HINTED_NAMES:
@@ -133,7 +133,7 @@ def nearest(given: str, known: Iterable[str]) -> list[str]:
 
 
 def unknown(noun: str, given: str, known: Iterable[str], listed_by: str = "") -> UserError:
-    """The error for an unknown name, with suggestions: names that contain it, or the nearest name, or all names.
+    """The error for an unknown name, with suggestions: names that contain it, the most similar name, or all names.
 
     listed_by: flag or command that lists all names; it is shown instead of many names
     """
@@ -146,13 +146,13 @@ def unknown(noun: str, given: str, known: Iterable[str], listed_by: str = "") ->
 
 
 def missing_torch(what: str, advice: str = "pip install torch") -> UserError:
-    """The error for a feature that needs torch if torch is not installed. advice: what to do"""
+    """The error for a feature that needs torch, which is not installed. advice: what to do"""
     return UserError(f"{what} needs torch, which is not installed ({advice})")
 
 
 @contextlib.contextmanager
 def needing_torch(what: str, advice: str = "pip install torch") -> Iterator[None]:
-    """Turn the import error of a missing torch into the error of `missing_torch`.
+    """Turn the import error for a missing torch into the error of `missing_torch`.
 
     If torch is installed but cannot be loaded, its own error is raised.
     """
@@ -166,7 +166,7 @@ def needing_torch(what: str, advice: str = "pip install torch") -> Iterator[None
 
 @contextlib.contextmanager
 def naming(path: object) -> Iterator[None]:
-    """Add the file name to an OSError. Errors from reading or closing a file lack it."""
+    """Add the file name to OSErrors, because those from reading or closing a file lack it."""
     try:
         yield
     except OSError as error:
@@ -178,7 +178,7 @@ def naming(path: object) -> Iterator[None]:
 def expecting(expected: str, place: object) -> Iterator[None]:
     """Turn errors from parsing content into an ArtefactError, `PLACE: not EXPECTED: why`.
 
-    json, msgspec and Unicode raise a ValueError, or a RecursionError for deeply nested lists.
+    json, msgspec and Unicode decoding raise a ValueError, or a RecursionError for deeply nested lists.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Writes files completely or not at all, reads files with their name in errors, and handles JSON."""
+"""Writes files completely or not at all, names the file in errors from reading, and handles JSON."""
 
 import contextlib
 import errno
@@ -23,7 +23,7 @@ TEMPORARY_ENDING: Final = ".partial"
 MAX_NAME: Final = 200  # bytes of a file name kept in its temporary name, which must not exceed 255 bytes
 MAX_JSON_BYTES: Final = 1 << 28
 
-# Integers in a file, from 0 or from 1, within numpy's range.
+# Integers in a file, from 0 or from 1, within the range of numpy's int64.
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Ordinal = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
 
@@ -66,7 +66,7 @@ def to_json(value: Any) -> bytes:
 
 
 def json_text(value: Any) -> str:
-    """Format a value as lines of JSON. File names that are not UTF-8 keep their surrogates, which stdout writes as bytes."""
+    """Format a value as lines of JSON. File names that are not UTF-8 keep surrogates, which stdout writes as original bytes."""
     return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
 
 
@@ -99,7 +99,7 @@ def new_file(path: Path, needed: int | None = None) -> Iterator[BinaryIO]:
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[int]:
     """Open a file or folder read-only, as a descriptor."""
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # does not block on a pipe, which causes an error later
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe does not block, but causes an error later
     try:
         yield handle
     finally:
@@ -133,7 +133,7 @@ def _temporary(path: Path, folder: int) -> Iterator[tuple[str, BinaryIO]]:
 
 
 def _lock_new(file: BinaryIO) -> bool:
-    """Lock a new temporary file. Returns False if a process that removes unused files was faster."""
+    """Lock a new temporary file. Returns False if a process that removes unused files has locked or removed it first."""
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -195,7 +195,7 @@ def keep_permissions(path: Path, successor: int | Path) -> None:
 
 @contextlib.contextmanager
 def new_output(path: Path, needed: int | None = None) -> Iterator[BinaryIO]:
-    """Open an output file given by the user. Regular files are replaced as by `new_file`. Raises ResourceError.
+    """Open an output file given by the user. Regular files are replaced as by `new_file`. Raises ResourceError if it fails.
 
     Links are followed, and the file at their end is replaced. Devices, pipes and open descriptors such as /dev/stdout are written
     to directly; their OSErrors name this path.

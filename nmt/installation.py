@@ -1,4 +1,4 @@
-"""How nmt is installed: from a wheel or as a checkout, its versions, requirements of extras, and the recipes folder."""
+"""How nmt is installed (from a wheel or as a checkout), its versions, the requirements of its extras, and the recipes folder."""
 
 import importlib
 import re
@@ -79,7 +79,7 @@ def commit_of(folder: Path) -> str | None:
     """The current commit of a git checkout, read without git; None if the folder is not a checkout."""
     with suppress(OSError, ValueError):
         git = folder / ".git"
-        if git.is_file():  # in a worktree, a file with the line `gitdir: PATH`
+        if git.is_file():  # in a worktree, it contains the line `gitdir: PATH`
             git = folder / _text(git).removeprefix("gitdir:").strip()
         head = _text(git / "HEAD")
         if not head.startswith("ref: "):

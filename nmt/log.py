@@ -1,4 +1,4 @@
-"""Logging to stderr, with progress bars by rich on a terminal. Only results go to stdout."""
+"""Logging to stderr, with rich's progress bars on a terminal. Only results go to stdout."""
 
 import contextlib
 import os
@@ -16,15 +16,15 @@ if TYPE_CHECKING:  # rich is imported only when used
     from rich.live import Live
     from rich.table import Table
 
-MIN_BAR_SECONDS: Final = 2.0  # for shorter work, no bar is shown
+MIN_BAR_SECONDS: Final = 2.0  # no bar is shown for shorter work
 MAX_BAR_CELLS: Final = 40
 REFRESHES_PER_SECOND: Final = 2
-# Bounds of the time between progress lines if no bar is shown. Within them, it equals the time that the work has taken so far.
+# Limits on the time between progress lines if no bar is shown. Between them, it equals the time elapsed so far.
 LINE_SECONDS: Final = 60.0, 600.0
 
 
 class Bar:
-    """The progress of some work: how much is done, how fast, and the remaining time.
+    """The progress of some work: how much is done, the speed, and the remaining time.
 
     total: final count, known or estimated; None if unknown
     unit: plural noun for what is counted; empty to show only the time
@@ -69,7 +69,7 @@ class Log:
 
     quiet: whether to write only warnings and errors
     verbose: whether to also write details
-    draws_bars: whether another live display draws the bars instead
+    draws_bars: set while another live display draws the bars
     """
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class Log:
 
     @property
     def console(self) -> "Console":
-        """rich's console for stderr, created at first use."""
+        """rich's console for stderr, created on first use."""
         if self._console is None:
             from rich.console import Console
 
@@ -132,7 +132,7 @@ class Log:
     ) -> Iterator[Bar]:
         """Show a bar once the work has taken MIN_BAR_SECONDS (see Bar). Without a terminal, write a line now and then.
 
-        shown: False shows neither
+        shown: if False, neither is shown
         """
         bar = Bar(label, total, unit)
         if not (shown and self.live):
@@ -153,7 +153,7 @@ class Log:
                     self._draw()
 
     def bars(self) -> "Table":
-        """The shown bars, one below the other."""
+        """The bars that are shown, one below the other."""
         from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text

@@ -14,7 +14,7 @@ AnyOptions = TypeVar("AnyOptions")
 
 @cache
 def opened_class(own: type, others: tuple[type, ...], choices: tuple[tuple[str, Any], ...]) -> type:
-    """A class that inherits from several options classes and has the fields of all.
+    """A class that inherits from several options classes and has all their fields.
 
     choices: fields of the first class by name, each with its new type
     """
@@ -29,7 +29,7 @@ def opened_class(own: type, others: tuple[type, ...], choices: tuple[tuple[str, 
         for cls in (own, *others):
             cls.__post_init__(self)  # type: ignore[attr-defined]
 
-    def reduced(self: Any) -> tuple[Any, ...]:  # pickle finds classes by name, and only `own` is found
+    def reduced(self: Any) -> tuple[Any, ...]:  # pickle looks classes up by name, which finds only `own`
         return _remade, (own, vars(self))
 
     types = dict(choices)

@@ -22,11 +22,11 @@ from nmt.errors import UserError, naming, quoted
 
 T = TypeVar("T")
 REQUIRED: Any = dataclasses.MISSING
-AUTO: Final = "auto"  # the value of an option that leaves the choice to nmt
+AUTO: Final = "auto"  # with this value, an option leaves the choice to nmt
 COMMAND_LINE: Final = "the command line"  # where a value was set, for messages
-MAX_PROCESSES: Final = 1024  # maximum per command and machine; a higher number is a typing error
+MAX_PROCESSES: Final = 1024  # maximum number of processes per command and machine; a higher number is a typo
 MAX_SETTINGS_BYTES: Final = 1 << 20  # maximum size of a TOML file
-LONG_KEY: Final = re.compile(rb"(?<![\w-])(?:[\w-]+[ \t]*\.[ \t]*){100}")  # a key that takes the TOML parser minutes
+LONG_KEY: Final = re.compile(rb"(?<![\w-])(?:[\w-]+[ \t]*\.[ \t]*){100}")  # the TOML parser would need minutes for it
 MAX_THREADS: Final = 1024
 MAX_LAYER_SIZE: Final = 1 << 20  # limit on widths, layers and experts; published models reach a tenth of it
 NUMBER_WITH_DOT: Final = re.compile(r"(-?)(\d*)\.(\d*)((?:[eE][+-]?\d+)?)")
@@ -62,7 +62,7 @@ def opt(
     minimum, maximum: inclusive bounds of a number; above, below: exclusive bounds. Each item of a tuple is checked. None
         and text always pass. A number with a bound must be finite.
     is_size: whether it determines the size of a network
-    must_stay: for `nmt train`: whether a resumed run must keep the value, because it affects the run's mathematics
+    must_stay: whether a resumed run of `nmt train` must keep the value, because it affects the result
     needs: names of options without which it has no effect; excludes: names of options that it cannot be combined with
     """
     given = {"at least": minimum, "above": above, "at most": maximum, "below": below}
@@ -79,12 +79,12 @@ def opt(
 
 
 def size_opt(default: int | None, help: str, minimum: int = 1, group: str = "") -> Any:
-    """Declare the size of a network."""
+    """Declare an option for a size of a network, such as a width."""
     return opt(default, help, group=group, minimum=minimum, maximum=MAX_LAYER_SIZE, is_size=True)
 
 
 def probability_opt(default: float, help: str, group: str = "") -> Any:
-    """Declare a probability, from 0 to less than 1."""
+    """Declare an option for a probability, at least 0 and below 1."""
     return opt(default, help, group=group, minimum=0, below=1)
 
 
@@ -147,7 +147,7 @@ def part(
 def options_class(cls: type[T]) -> type[T]:
     """Class decorator: make a frozen dataclass that checks bounds and relations when an object is created.
 
-    A `__post_init__` method can check everything else. It raises ValueError.
+    A `__post_init__` method can make further checks. It raises ValueError.
     """
     own_or_inherited = getattr(cls, "__post_init__", None)
 
@@ -192,10 +192,10 @@ class Option:
     bounds: see BOUND_CHECKS
     group, common, metavar, is_size, must_stay, needs, excludes: see `opt`
     kind: the kind of component that the option chooses; empty if it chooses none
-    chooses: the arguments kind, also and able of `choice`
+    chooses: the arguments `kind`, `also` and `able` of `choice`
     path: the path of the component that the option belongs to, such as `criterion.decoder`; empty for a command's options
     key: its key in settings and saved files; its flag has the same spelling
-    words: the number of arguments without a flag that it accepts: 0, 1, or None for all remaining
+    words: the number of positional arguments that it accepts: 0, 1, or None for all that remain
     """
 
     name: str
@@ -246,7 +246,7 @@ class Option:
         return "".join(f"; {words} {', '.join(map(flag_of, names))}" for words, names in relations.items() if names)
 
     def spellings(self, path: str = "") -> dict[str, bool]:
-        """The flags that set it, the main one first. The value is True for `--no-` flags. path: see `Option.path`"""
+        """The flags that set it, the main one first. True marks `--no-` flags. path: see `Option.path`"""
         before = f"--{path}." if path else "--"
         flags = [f"{before}{name}".replace("_", "-") for name in (self.name, *self.aliases) if len(name) > 1]
         letters = [] if path else [f"-{name}" for name in (self.name, *self.aliases) if len(name) == 1]
@@ -267,7 +267,7 @@ class Option:
     def convert(self, value: Any, origin: str | None = None) -> Any:
         """Convert a value, or its text, to the option's type and check its bounds.
 
-        Raises UserError with the option, the value and the place that set it.
+        Raises a UserError that names the option, the value and the place that set it.
         """
         if self.kind and isinstance(value, str | Part):
             return value
@@ -331,7 +331,7 @@ def options_of(cls: type, path: str = "", positional: Sequence[str] = ()) -> lis
 
 
 def opened(cls: Any) -> type:
-    """The class with the options of components if it is open (see `registry.open_options_class`), otherwise the class itself."""
+    """The class with its components' options if it is open (see `registry.open_options_class`), otherwise the class itself."""
     is_closed = "is_opened" in cls.__dict__ or not hasattr(cls, "opened")
     return cls if is_closed else cls.opened()  # type: ignore[no-any-return]
 
@@ -384,7 +384,7 @@ def _items(text: str) -> list[str]:
 def make(cls: type[T], values: Mapping[str, Any]) -> T:
     """Make an options object from text or typed values. Keys that the class does not have are ignored.
 
-    Raises UserError that names the option and the value.
+    Raises a UserError that names the option and the value.
     """
     own: dict[str, Any] = {}
     for option in options_of(cls):
@@ -412,7 +412,7 @@ def as_dict(options: Any) -> dict[str, Any]:
 
 
 def flat(table: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a TOML file by key, with `_` for `-`. A table `[a.b]` prefixes its keys by `a.b.`; its `name` sets `a.b`.
+    """The values of a TOML file by key, with `_` for `-`. A table `[a.b]` prefixes its keys with `a.b.`; its `name` sets `a.b`.
 
     Raises UserError if a value is set twice.
     """
@@ -441,7 +441,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         if len(content) > MAX_SETTINGS_BYTES:
             raise ValueError(f"longer than {MAX_SETTINGS_BYTES >> 20} MiB")
         if LONG_KEY.search(content):
-            raise ValueError("a key of more than 100 parts")
+            raise ValueError("a key has more than 100 parts")
         return flat(tomllib.loads(content.decode(errors="surrogateescape")))
     except FileNotFoundError:
         raise UserError(f"{quoted(path)}: no such settings file") from None
@@ -461,7 +461,7 @@ def toml_line(key: str, value: Any) -> str:
 def to_toml(value: Any) -> str:
     """A value as TOML. It is written as in JSON, except for None, the character DEL and floats that are not finite.
 
-    A date becomes a text.
+    A date becomes a string.
     """
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(to_toml, value))}]"

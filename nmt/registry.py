@@ -1,4 +1,4 @@
-"""The registry of components: kind of component = folder = flag = saved key.
+"""The registry of components. Each kind has its own folder, flag and key in saved files.
 
 Components come from the folders of nmt, from its extensions (`nmt/extensions/`), from pip entry points (`nmt.plugins`), and
 from `--plugin`. An extension has the same layout as nmt: `models/gnmt.py`, with its options class in `models/options.py`. The
@@ -127,7 +127,7 @@ def register(kind: str, name: str, options: type) -> Callable[[PartClass], PartC
 
 
 def preset(name: str, help: str, *, on_cpu: str = "", **values: Any) -> None:
-    """Register a preset for `--preset`. Keys of options of inner components have dots: `**{"criterion.decoder": "beam"}`.
+    """Register a preset for `--preset`. The keys of an inner component's options have dots: `**{"criterion.decoder": "beam"}`.
 
     on_cpu: what it can train without a GPU, such as "an hour, thousands of pairs"; empty if a CPU is too slow
     """
@@ -149,12 +149,12 @@ def names(kind: str) -> list[str]:
 
 
 def files(kind: str) -> list[Path]:
-    """The files of the components of a kind that come with nmt or with a plug-in that is a package."""
+    """The files of the components of a kind, from nmt and from plug-ins that are packages."""
     return [found.file for found in _part_files(kind).values()]
 
 
 def find(kind: str, name: str) -> Entry:
-    """The component with this kind and name. Raises UserError, with the nearest name, if there is none."""
+    """The component of this kind and name. Raises UserError, with the most similar name, if there is none."""
     _check_kind(kind)
     if (kind, name) not in _shelf.parts and name not in _part_files(kind):
         load_installed()
@@ -170,7 +170,7 @@ def find(kind: str, name: str) -> Entry:
 def options_class_of(kind: str, name: str) -> type:
     """The options class of a component. Raises UserError if there is no such component.
 
-    If the folder of the component has an `options.py`, only that is imported: the component may need torch.
+    If the folder of the component has an `options.py`, only that file is imported, because the component may need torch.
     """
     found = _part_files(kind).get(name) if kind in FOLDERS and (kind, name) not in _shelf.parts else None
     if found and found.options == NoOptions.__name__:
@@ -208,7 +208,7 @@ def presets() -> dict[str, Preset]:
 
 
 def find_preset(name: str) -> Preset:
-    """The preset with this name. Raises UserError, with the nearest name, if there is none."""
+    """The preset with this name. Raises UserError, with the most similar name, if there is none."""
     known = presets()
     if name not in known:
         raise UserError(f"{unknown('preset', name, known, 'nmt list preset')}{_broken_plugins()}")
@@ -236,7 +236,7 @@ def _part_files(kind: str) -> dict[str, ComponentFile]:
 def open_options_class(
     *kinds: str, shared: Sequence[str] = (), declaring: str = ""
 ) -> Callable[[type[AnyOptions]], type[AnyOptions]]:
-    """Class decorator: an options class whose objects also have the options of every component of some kinds.
+    """Class decorator that opens an options class: its objects also have the options of every component of these kinds.
 
     Each component declares its options in a class of its own. An object of the open class is also an instance of that class, and
     the component is built with it. So a component brings its flags, and no other file changes. A field declared by `choice`
@@ -298,7 +298,7 @@ def choosable(kind: str, able: str = "") -> list[str]:
 
 
 def selected(kind: str, name: str, options: object) -> Entry:
-    """The component with this kind and name, or its active stand-in.
+    """The component of this kind and name, or its active stand-in.
 
     The options class of a stand-in has `stands_for`, the name of the component that it replaces when it is active (see
     `active_names`). A stand-in cannot be chosen by name.
@@ -336,7 +336,7 @@ def active_names(kind: str, options: object) -> list[str]:
 
 
 def given_flags(kind: str, name: str, options: object) -> list[str]:
-    """The flags of a component whose values differ from the defaults. options: an object of an open class"""
+    """The flags of a component that are not at their defaults. options: an object of an open class"""
     own = options_of(options_class_of(kind, name))
     return [option.flag for option in own if getattr(options, option.name) != option.default]
 
@@ -349,12 +349,12 @@ def _is_active(cls: Any, options: object) -> bool:
 
 
 def active(kind: str, options: object) -> list[Entry]:
-    """The active components of a kind, by `order` and then by name. options: an object of an open class"""
+    """The active components of a kind, sorted by `order` and then by name. options: an object of an open class"""
     return _in_order(kind, active_names(kind, options))
 
 
 def every(kind: str) -> list[Entry]:
-    """All components of a kind, by `order` and then by name."""
+    """All components of a kind, sorted by `order` and then by name."""
     return _in_order(kind, names(kind))
 
 
@@ -373,7 +373,7 @@ def options_within(
     choice: returns the name of the component that an option chooses
     path: the key of the component, such as `criterion.decoder`, which precedes the names of its options
     defaults: other defaults for the options, by name
-    Raises UserError for a default without an option.
+    Raises UserError for a default of an unknown option.
     """
     options = []
     own = options_of(options_class_of(kind, name), path)
@@ -446,7 +446,7 @@ def build(part: Part, *context: Any) -> Any:
 
 
 def load_plugin(given: str) -> None:
-    """Import a plug-in once. given: path of a Python file, path of a folder with an __init__.py, or name of a module
+    """Import a plug-in once. given: path to a Python file or to a folder with an __init__.py, or name of a module
 
     Raises UserError if there is no such plug-in, or if its import fails.
     """
@@ -462,7 +462,7 @@ def load_plugin(given: str) -> None:
             else:
                 _shelf.plugin_modules.add(given)
                 module = importlib.import_module(given)
-                if module.__spec__ is not None and module.__spec__.origin is None:  # Python can import any folder
+                if module.__spec__ is not None and module.__spec__.origin is None:  # Python imports any folder
                     raise UserError(f"plug-in {quoted(given)}: the folder has no __init__.py")
     except UserError as error:
         if place := place_in_plugin(error):
@@ -529,7 +529,7 @@ def load_installed() -> None:
 
 
 def place_in_plugin(error: BaseException) -> str | None:
-    """`FILE:LINE` of the plug-in's code that an error comes from; None if no plug-in took part.
+    """`FILE:LINE` of the plug-in's code that an error comes from; None if no plug-in was involved.
 
     An error can come from nmt's code, for example if a plug-in returned a wrong type. If no line of the plug-in is in the
     traceback, the place is the class of the plug-in's object that was in use.
@@ -558,7 +558,7 @@ def _is_of_plugin(module: str) -> bool:
 
 
 def _described(error: BaseException) -> str:
-    """An error of a plug-in's code as text, without a place."""
+    """An error in a plug-in's code as text, without its place."""
     if isinstance(error, UserError):
         return str(error)
     return f"{type(error).__name__}: {error.msg if isinstance(error, SyntaxError) else error}"

@@ -1,6 +1,6 @@
 """The checkpoints of a run on disk: the newest intact one, the best one, and the one that a run folder stands for.
 
-It reads only JSON and does not import torch, so that commands that need no model start quickly.
+This module reads only JSON and does not import torch, so that commands that need no model start quickly.
 """
 
 import math
@@ -22,7 +22,7 @@ PREFIX: Final = "update-"
 
 
 def find_model(folder: Path) -> Path:
-    """The folder itself, or the best checkpoint of a run, or its newest one if none has a score."""
+    """The folder itself; for a run, its best checkpoint, or its newest one if none has a score."""
     if not (folder / CHECKPOINTS_FOLDER).is_dir():
         return folder
     best = Checkpoints(folder).best()
@@ -44,9 +44,9 @@ class Checkpoints:
         return [path for path in self.named() if (path / MANIFEST).is_file()]
 
     def named(self) -> list[Path]:
-        """Everything with the name of a checkpoint, oldest first."""
+        """Everything that is named like a checkpoint, oldest first."""
         try:
-            paths = list(self.folder.iterdir())  # unlike `glob`, it raises if a folder cannot be read
+            paths = list(self.folder.iterdir())  # unlike `glob`, this raises an error if the folder cannot be read
         except (FileNotFoundError, NotADirectoryError):
             return []
         numbered = (path for path in paths if path.name.startswith(PREFIX) and path.name[len(PREFIX) :].isdecimal())
@@ -73,7 +73,7 @@ class Checkpoints:
         return next(iter(self.ranked() or self.all()[-1:]), None)
 
     def ranked(self) -> list[Path]:
-        """Checkpoints with a score, best first. If scores are equal, the older one comes first.
+        """Checkpoints with a score, best first. In a tie, the older one comes first.
 
         With `--best-by auto`, checkpoints can have scores from two metrics, which are not comparable. Those with the newest
         checkpoint's metric come first.
@@ -97,7 +97,7 @@ class Checkpoints:
         return None
 
     def prune(self, keep_last: int, keep_best: int) -> None:
-        """Delete all checkpoints except the newest, the best, and the last `keep_last` that were due (0 keeps all of these)."""
+        """Delete all checkpoints except the newest, the best, and the last `keep_last` that were due (0: all that were due)."""
         folders, keep = list[Path](), set[Path]()
         with removing(self.folder):  # an unreadable folder must not end the run
             folders = self.all()

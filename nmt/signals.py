@@ -18,7 +18,7 @@ from typing import Any, Final, Self
 from nmt.errors import Interrupted
 
 WORKING_ON: Final[list[Callable[[], bool]]] = []
-"""Functions asked at exit whether threads unknown to Python are still working and would delay the exit."""
+"""Functions that tell at exit whether threads unknown to Python are still working and would delay the exit."""
 
 DIE_WITH_PARENT: Final = 1  # PR_SET_PDEATHSIG of linux/prctl.h
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT)
@@ -32,7 +32,7 @@ def signal_at_end_of_parent(number: int) -> None:
     SIGCONT continues a stopped process, so that it can end by itself.
     """
     if sys.platform == "linux":
-        import ctypes  # slow to import, and only needed in children
+        import ctypes  # slow to import, and needed only in child processes
 
         ctypes.CDLL(None).prctl(DIE_WITH_PARENT, number)
 
@@ -70,7 +70,7 @@ class Signals:
 
     def __enter__(self) -> Self:
         self._outer = _current.set(self)
-        if current_thread() is not main_thread():  # only the main thread can have handlers
+        if current_thread() is not main_thread():  # only the main thread can set handlers
             return self
         if self._seconds is not None:
             self._pipe = os.pipe()
@@ -104,7 +104,7 @@ class Signals:
         self._also()
 
     def _end_late(self, pipe: int, seconds: float) -> None:
-        """End the process some time after the first signal, unless the work notices it by then. pipe: see `_pipe`"""
+        """End the process `seconds` after the first signal, unless the work notices the signal by then. pipe: see `_pipe`"""
         number = 0
         with open(pipe, "rb", buffering=0) as file:
             while number not in self._previous:
@@ -133,5 +133,5 @@ def innermost() -> Signals:
 
 
 def check() -> None:
-    """Called by long work at points where it can stop. Raises Interrupted after a signal."""
+    """Called during long work at points where it can stop. Raises Interrupted after a signal."""
     innermost().check()

@@ -56,7 +56,7 @@ class CommonOptions:
 
 
 class MissingError(UserError):
-    """The error for required options that nobody has set."""
+    """The error for required options that are not set."""
 
     def __init__(self, options: Sequence[Option]) -> None:
         self.options = options
@@ -93,7 +93,7 @@ class Parts:
     by_kind: each component with its options
     argv: the command line after the command's name
     taken: the names of the command's own options; no key of a component starts with one of them
-    given: the origin of each option that is set, by path key: a preset, a model, a settings file or a flag
+    given: where each option that is set comes from, by path key; for example a preset, a model, a settings file or a flag
     """
 
     by_kind: Mapping[str, Part]
@@ -102,7 +102,7 @@ class Parts:
     given: Mapping[str, str] = field(default_factory=dict)
 
     def build(self, kind: str, *context: Any) -> Any:
-        """The object of the chosen component of a kind; see `registry.build`."""
+        """Build the chosen component of a kind; see `registry.build`."""
         return registry.build(self.by_kind[kind], *context)
 
     def as_dict(self, *kinds: str) -> dict[str, Any]:
@@ -117,7 +117,7 @@ class Parts:
 
 
 def _settings_of(source: Callable[[Mapping[str, Any]], Layer | None] | None, given: Mapping[str, Any]) -> Layer | None:
-    """The settings that a command's `base` or `defaults` adds to given ones; None without any. Help does without wrong ones."""
+    """The settings that a command's `base` or `defaults` adds to the given ones, or None. Help ignores invalid ones."""
     with suppress(UserError) if given.get("help") else nullcontext():
         return source(given) if source is not None else None
     return None
@@ -132,9 +132,9 @@ class Command:
         docstring is the help
     group: the heading of `nmt --help` that lists it, a key of nmt.cli.commands.GROUPS
     examples: three command lines for its help, each at most 78 characters, with a comment
-    headings: the first headings of its help in their order; all others follow
+    headings: the headings that come first in its help, in this order
     kinds: the kinds of components whose flags it has
-    positional: names of options that can also be set without a flag, in order; `NAME...` takes all remaining ones. Such
+    positional: names of options that can also be set without a flag, in order; `NAME...` takes all that remain. Such
         arguments name the input of the command: text files, data, runs or models. Outputs and settings need their flags
     inferred: names of required options that `base` may set, so that the usage leaves them out
     more_words: advice for the error about a surplus argument
@@ -143,8 +143,8 @@ class Command:
     preload: modules that `run` always needs. They are imported before the garbage collector starts, because it would slow
         the import of torch by a fifth
     ends_start: whether `run` itself calls `start_is_over` after its imports
-    base: returns further settings, given those of files and flags, which override them; None if there are none
-    defaults: the same as base, for settings that presets override too
+    base: maps the settings of files and flags to further settings, which these override; None if there are none
+    defaults: like base, but presets also override its settings
     """
 
     name: str
@@ -169,7 +169,7 @@ class Command:
         return " ".join((self.run.__doc__ or "").split())
 
     def own_groups(self) -> dict[str, list[Option]]:
-        """The options that do not belong to a component, by the heading of the help."""
+        """The options that do not belong to a component, by their heading in the help."""
         kinds = [
             Option(
                 kind,
@@ -227,7 +227,7 @@ class Command:
         return options, Parts(self._chosen_parts(values), argv, table.taken, settings.origins)
 
     def _chosen_parts(self, values: Mapping[str, Any]) -> dict[str, Part]:
-        """The chosen component of each kind. Raises UserError for options of a component that do not fit together."""
+        """The chosen component of each kind. Raises UserError if a component's options cannot be combined."""
         return {
             kind: registry.choose(kind, values.get(kind, DEFAULTS[kind]), registry.values_below(kind, values))
             for kind in self.kinds

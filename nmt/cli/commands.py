@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from nmt.component_files import Root
 from nmt.registry import load_installed, roots
 
-GROUPS: Final = {  # of `nmt --help`, in its order, by the command that is listed first
+GROUPS: Final = {  # headings of `nmt --help`, in order, by the first command under each
     "prepare": "Prepare",
     "train": "Train",
     "translate": "Use",

@@ -1,4 +1,4 @@
-"""Finds a corpus that is given without a flag: by its two files, `corpus.en corpus.de`, or their common prefix, `corpus`."""
+"""Finds a corpus named without a flag, either by its two files, `corpus.en corpus.de`, or by their common prefix, `corpus`."""
 
 import re
 import shlex
@@ -15,14 +15,14 @@ from nmt.storages.base import text_exists
 from nmt.text.corpus import text_name
 
 CORPUS_HELP: Final = "corpus.en corpus.de, or their common prefix: corpus"
-ORIGIN: Final = "the names of the files"  # of a setting, for messages
-# A language in the name of a file: en, ast, pt_BR, zh-Hans. Some other suffixes look like languages.
+ORIGIN: Final = "the names of the files"  # where such settings come from, for messages
+# A language code in a file name: en, ast, pt_BR, zh-Hans. Some other suffixes look like languages.
 LANGUAGE_ENDING: Final = re.compile(r"[a-z]{2,3}([-_][A-Za-z]{2,4})*")
 OTHER_ENDINGS: Final = re.compile(
     "txt|tsv|csv|xml|tmx|log|out|src|tgt|trg|ref|hyp|tok|bpe|raw|md|sh|py|env|cfg|ini|yml|bak|old|new|tmp|pdf|doc|rtf|tex|zip"
 )
 PAIR_IN_NAME: Final = re.compile(r"(?:.*[._])?([a-z]{2,3})-([a-z]{2,3})")  # europarl-v7.de-en
-TRAINING_FILES: Final = ("train", "train_tsv", "source", "target")  # options that name them
+TRAINING_FILES: Final = ("train", "train_tsv", "source", "target")  # options that name training files
 
 
 def named_corpus(given: Mapping[str, Any], needs_direction: bool = True) -> Layer | None:
@@ -30,7 +30,7 @@ def named_corpus(given: Mapping[str, Any], needs_direction: bool = True) -> Laye
 
     given: all other settings
     needs_direction: whether to refuse a prefix if nothing says which language is the source
-    Raises UserError if the arguments name no corpus, or if a flag sets one of the settings too.
+    Raises UserError if the arguments name no corpus, or if a flag also sets one of the settings.
     """
     if not (words := corpus_words(given)):
         return None
@@ -44,7 +44,7 @@ def named_corpus(given: Mapping[str, Any], needs_direction: bool = True) -> Laye
 
 
 def corpus_words(given: Mapping[str, Any]) -> Sequence[str]:
-    """The arguments without a flag; none if one is an unknown flag, because that is an error already."""
+    """The arguments without a flag; none if one is an unknown flag, because that is already an error."""
     words = texts_of(given.get("corpus"))
     return () if any(map(FLAG.match, words)) else words
 
@@ -61,7 +61,7 @@ def _found(words: Sequence[str], given: Mapping[str, Any], needs_direction: bool
         return _of_files(words, [one or other for one, other in zip(languages, of_names, strict=True)])
     if len(words) == 2 and all(exist):
         if None in languages:
-            raise UserError(f"{named}: the names do not end in languages (add --source-lang en --target-lang de)")
+            raise UserError(f"{named}: names must end in language codes (or add --source-lang en --target-lang de)")
         return _of_files(words, languages)
     if None not in languages:
         return Layer(ORIGIN, {"train": list(words)})
@@ -78,17 +78,17 @@ def _found(words: Sequence[str], given: Mapping[str, Any], needs_direction: bool
 
 
 def _one_file(path: Path, languages: Sequence[str | None]) -> Layer:
-    """The settings for a file of pairs. Raises UserError for one side of a corpus."""
+    """The settings for a file of pairs. Raises UserError if it is only one side of a corpus."""
     if text_name(path).endswith(".tsv"):
         if None in languages:
-            raise UserError(f"{quoted(path)}: add the languages of its columns, --source-lang en --target-lang de")
+            raise UserError(f"{quoted(path)}: its languages are not known (add --source-lang en --target-lang de)")
         return Layer(ORIGIN, {"train_tsv": [str(path)]})
     stem = text_name(path).removesuffix(f".{_language(path)}")
     others = [
         str(other) for language, other in corpus_files(path.with_name(stem)).items() if language != _language(path)
     ]
     example = shlex.join([str(path), others[0] if len(others) == 1 else "OTHER"])
-    raise UserError(f"{quoted(path)}: only one of the two files of a corpus (name both: {quoted(example)})")
+    raise UserError(f"{quoted(path)} is only one of the two files of a corpus (name both: {quoted(example)})")
 
 
 def _of_files(files: Sequence[str], languages: Sequence[str | None]) -> Layer:
@@ -127,9 +127,9 @@ def _prefix(prefix: str, given: Sequence[str | None], needs_direction: bool) -> 
 
 
 def corpus_files(prefix: Path) -> dict[str, Path]:
-    """The files named by a prefix, a language and possibly a compression suffix, by language."""
+    """The files of a corpus by language; their names are the prefix, a language and possibly a compression suffix."""
     files: dict[str, Path] = {}
-    if not prefix.name:  # it names no file
+    if not prefix.name:  # such as `.` or `/`, which is not a prefix
         return files
     for path in sorted(prefix.parent.iterdir() if prefix.parent.is_dir() else ()):  # a plain file sorts before its .gz
         language = text_name(path).removeprefix(f"{prefix.name}.")

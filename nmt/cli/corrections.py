@@ -1,4 +1,4 @@
-"""All errors of a command line at once, and the corrected line. Imported only when there is an error."""
+"""Reports all errors in a command line at once, and the corrected line. Imported only when there is an error."""
 
 import re
 import shlex
@@ -25,10 +25,10 @@ Certainty = Literal["open", "certain", "same"]
 
 
 class Correction(NamedTuple):
-    """An error of a command line, and the words that replace the wrong ones.
+    """An error in a command line, and the words that replace the wrong ones.
 
     at, num_words: position and number of the wrong words; with a number of 0, `words` are inserted
-    kind: "open" if only the user knows what to write, so that no corrected line is shown; "certain" if the replacement is meant;
+    kind: "open" if only the user knows what to write, so that no corrected line is shown; "certain" if the user meant `words`;
         "same" if it means exactly what was written, which is then accepted with a note
     """
 
@@ -40,7 +40,7 @@ class Correction(NamedTuple):
 
 
 class GivenFlag(NamedTuple):
-    """A flag of a command line.
+    """A flag in a command line.
 
     at: its position
     attached: the value in the same word, as in `--beam-size=4`
@@ -68,9 +68,9 @@ def correct(
     load: Callable[[list[str]], object],
     known: str = "",
 ) -> list[str]:
-    """Load the corrected command line, and return a note for each word that is only another name for the same.
+    """Load the corrected command line, and return a note for each word that nmt only spells differently.
 
-    words: after the command's name; error: what is wrong with them, if that is known
+    words: those after the command's name; error: what is wrong with them, if known
     load: reads a command line, or raises UserError
     known: an error in the command's name
     Raises UsageError with all errors, and with the corrected line if it is certain and can be read.
@@ -86,9 +86,7 @@ def correct(
             break
         examined = _Line(command, line)
         if not (found := examined.problems() or examined.missing(error)):
-            if (
-                problems and error.code == UserError.code
-            ):  # the corrected line reports the others, such as a missing folder
+            if problems and error.code == UserError.code:  # also report what is still wrong, such as a missing folder
                 problems += [Correction(message, 0, 0) for message in error.messages]
             break
         problems += found
@@ -104,7 +102,7 @@ def correct(
 
 
 def meant_command(name: str, words: Sequence[str], known: Iterable[str]) -> tuple[str, str, list[str]]:
-    """The error for an unknown command, the command that is meant, and the words after its name.
+    """The error for an unknown command, the command that was probably meant, and the words after its name.
 
     words: those after the unknown name; known: the names of all commands
     Raises UserError unless exactly one command is similar.
@@ -134,7 +132,7 @@ def _corrected(line: Sequence[str], problems: Sequence[Correction]) -> list[str]
 
 
 def _without_surplus(line: Sequence[str]) -> list[str]:
-    """The line without a last flag that has only a placeholder, `--init-from MODEL`, if the flag is set before."""
+    """The line without its last flag if that has only a placeholder, `--init-from MODEL`, and also occurs earlier."""
     *before, flag, value = ["", "", *line]
     return before[2:] if flag in before[2:] and value.isupper() else [*line]
 
@@ -142,7 +140,7 @@ def _without_surplus(line: Sequence[str]) -> list[str]:
 class _Line:
     """A command line with errors.
 
-    words: after the command's name
+    words: those after the command's name
     """
 
     def __init__(self, command: Command, words: Sequence[str]) -> None:
@@ -154,15 +152,15 @@ class _Line:
         self.given = {item.flag for item in self.items}
 
     def problems(self) -> list[Correction]:
-        """The errors of flags and their values, or else those of words without a flag.
+        """The errors in flags and their values; if there are none, those of words without a flag.
 
-        If the name of a component is wrong, only the errors of such names: other options depend on it.
+        If the name of a component is wrong, only such errors are returned, because other options depend on it.
         """
         found = [problem for item in self.items if (problem := self._problem_of(item)) is not None]
         return found if found or not self.has_all_options else self._unexpected()
 
     def missing(self, error: UserError) -> list[Correction]:
-        """The required options that nobody has set, each with a placeholder for its value. error: of the line"""
+        """The required options that are not set, each with a placeholder for its value. error: the error of the line"""
         if not isinstance(error, MissingError):
             return []
         free, found = self._free(), list[Correction]()
@@ -217,7 +215,7 @@ class _Line:
         return [*range(start), *chain(*after_flags), *range(self.end + 1, len(self.words))]
 
     def _num_values(self, item: GivenFlag) -> int:
-        """How many of the words are the values of a flag that the command has."""
+        """The number of words that are values of this flag; 0 if the command does not have it."""
         option = self.table.flags[item.flag].option if item.flag in self.table.flags else None
         if option is None or option.type is bool:
             return 0
@@ -226,7 +224,7 @@ class _Line:
         return min(option.count or (len(item.following) if self.command.greedy else 1), len(item.following))
 
     def _problem_of(self, item: GivenFlag) -> Correction | None:
-        """The error for a flag or its values."""
+        """The error in a flag or its values; None if there is none."""
         flag = self.table.flags.get(item.flag)
         option = flag.option if flag else None
         if not self.has_all_options and (option is None or not _is_chooser(option)):
@@ -247,7 +245,7 @@ class _Line:
         return Correction(message, item.at, item.num_words(num_values), words, kind)
 
     def _peers(self, item: GivenFlag, option: Option | None) -> Correction | None:
-        """The error for a flag of another toolkit, or for that toolkit's name of a component."""
+        """The error for a flag of another toolkit, or for that toolkit's name for a component."""
         spellings = [item.flag]
         if option is not None:
             spellings += option.spellings() if _is_chooser(option) else [option.flag]
@@ -270,7 +268,7 @@ class _Line:
         return self._problem(item, answer.num_values, *words, kind=kind)
 
     def _beam_size(self) -> str:
-        """The beam size that the line sets, or the default one, for the n-best list of Marian."""
+        """The beam size that the line sets, or the default; Marian's n-best lists are that long."""
         given = [item.values[0] for item in self.items if item.flag in ("--beam-size", "-b") and item.values]
         return (given or [str(self.table.flags["--beam-size"].option.default)])[-1]
 
@@ -307,7 +305,7 @@ class _Line:
         return self._problem(item, one_value, f"{what} (drop it; `nmt help {name}` lists the flags)", kind="certain")
 
     def _spelled(self, item: GivenFlag, flag: str) -> list[str]:
-        """The flag with another spelling, and with its value if that is attached."""
+        """The flag in another spelling, with its value if that is attached."""
         return [flag if item.attached is None else f"{flag}={item.attached}"]
 
     def _replaced(self, item: GivenFlag, message: str, flags: Sequence[str]) -> Correction:
@@ -317,7 +315,7 @@ class _Line:
         return self._problem(item, 0, message, *self._spelled(item, flags[0]), kind="certain")
 
     def _components_with(self, flag: str) -> list[list[str]]:
-        """The components that were not chosen and would have a flag, each as the words that choose it."""
+        """The components that were not chosen but have this flag, each as the words that choose it."""
         return [
             [chooser.flag, name]
             for chooser in self.table.options
@@ -395,7 +393,7 @@ class _Line:
         return self._problem(item, len(item.values), message, item.flag, count, kind=kind)
 
     def _unexpected(self) -> list[Correction]:
-        """The errors of words without a flag, and without a meaning."""
+        """The errors for words that belong to no flag and have no other meaning."""
         positional = [option for option in self.table.options if option.positional]
         required = [option for option in self.table.options if option.default is REQUIRED and not option.positional]
         lacking = [option for option in required if self.given.isdisjoint(option.spellings())]
@@ -425,7 +423,7 @@ class _Line:
 
 
 def _is_mentioned(flag: str, kind: str) -> bool:
-    """Whether a component of a kind may have a flag: whether its file says so. Importing all of them would take time."""
+    """Whether any file of a kind's components mentions a flag, so that they need not all be imported."""
     last = flag.rpartition(".")[2].strip("-").removeprefix("no-")
     word = re.compile(rf"\b(no[-_])?{'[-_]'.join(map(re.escape, last.split('-')))}\b")
     files = {path for entry in registry.files(kind) for path in (entry, entry.with_name("options.py"))}
@@ -444,7 +442,7 @@ def _choices(option: Option) -> list[str]:
 
 
 def _as_integer(text: str) -> str:
-    """A number such as 5,000 or 1e5 in digits; empty for any other text."""
+    """A number such as 5,000 or 1e5 as plain digits (5000, 100000); empty for any other text."""
     with suppress(ValueError):
         number = float(text.replace(",", "").replace("_", ""))
         return str(int(number)) if number.is_integer() else ""

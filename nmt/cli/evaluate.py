@@ -1,4 +1,4 @@
-"""`nmt evaluate`: score translations against references: BLEU, chrF and TER with signatures."""
+"""`nmt evaluate`: score translations against references with BLEU, chrF and TER."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -45,7 +45,7 @@ class EvaluateOptions:
     )
     model: str | None = opt(
         None,
-        "translate --source with this model and score it",
+        "score this model's translation of --source",
         aliases=("m", "path"),
         group="Input and output",
         common=True,
@@ -92,7 +92,7 @@ class EvaluateOptions:
         if [*self.hypothesis, self.source].count("-") > 1:
             raise ValueError("only one of --hypothesis and --source can be - (stdin)")
         if "-" in self.reference:
-            raise ValueError("--reference -: must be a file (only --hypothesis and --source can be stdin)")
+            raise ValueError("--reference cannot be - (only --hypothesis and --source can be stdin)")
         if not self.metric_names:
             raise ValueError("--metrics names no metric (`nmt list metric` lists them)")
         if {"lowercase", "case_sensitive"} <= registry.shared_values("metric", self).keys():
@@ -100,12 +100,12 @@ class EvaluateOptions:
 
     @property
     def metric_names(self) -> list[str]:
-        """The names in --metrics, without repetitions."""
+        """The names in --metrics, without duplicates."""
         return names_of(self.metrics)
 
 
 def run(options: EvaluateOptions, parts: Parts) -> int:
-    """Score translations against references: BLEU, chrF and TER by sacreBLEU, with their signatures."""
+    """Score translations against references with BLEU, chrF and TER, and print sacreBLEU's signatures."""
     evaluation = _evaluation(options)
     metrics = _metrics(options) if evaluation.uses_metrics else []
     if options.model is None:
@@ -155,7 +155,7 @@ def _metrics(options: EvaluateOptions) -> list[tuple[str, Metric]]:
 
 
 def language_of_names(names: Sequence[str]) -> str:
-    """The language in the file names, as in ref.zh, if BLEU has a tokenizer for it; empty for none or several."""
+    """The language in the file names, as in ref.zh, if BLEU has a tokenizer for it; empty if there is none or more than one."""
     endings = {Path(text_name(Path(name))).suffix.removeprefix(".") for name in names}
     languages = [ending for ending in endings if language_tokenizer(ending) != language_tokenizer("")]
     return languages[0] if len(languages) == 1 else ""
@@ -210,7 +210,7 @@ def _lines_of_files(options: EvaluateOptions, names: Sequence[str]) -> tuple[lis
 
 
 def _lines_of(name: str) -> Lines:
-    """The lines of a file, or of what remains of stdin."""
+    """The lines of a file, or those that remain on stdin."""
     if name != STDIN_NAME:
         return read_lines(Path(name))
     with open_source(name, LineEstimate(name)) as source:
@@ -277,7 +277,7 @@ class MetricScores(Evaluation):
 
 
 def _evaluation(options: EvaluateOptions) -> Evaluation:
-    """The evaluation that the options select."""
+    """Build the evaluation that the options select."""
     asked = registry.active("evaluation", options)
     built: Evaluation = asked[0].cls(options) if asked else MetricScores(options)
     return built

@@ -12,10 +12,10 @@ from nmt.cli.commands import GROUPS, commands
 from nmt.cli.settings import OptionTable
 from nmt.options import REQUIRED, Option
 
-DEFAULT_COLUMNS: Final = 80  # per line in a pipe
+DEFAULT_COLUMNS: Final = 80  # if stdout is not a terminal
 MAX_COLUMNS: Final = 110  # longer lines are hard to read
 MIN_TEXT_COLUMNS: Final = 30
-MAX_FLAG_COLUMNS: Final = 28  # for a flag with its value; the help of a longer flag is printed below it
+MAX_FLAG_COLUMNS: Final = 28  # width of the column of flags; the help of a longer flag is printed below it
 INDENT: Final = "  "
 
 
@@ -68,7 +68,7 @@ def show_help(
 
 
 def show_component_help(table: OptionTable, kind: str, values: Mapping[str, Any]) -> None:
-    """Print all options of the chosen component of a kind, and of those within it. values: see `show_help`"""
+    """Print all options of the chosen component of a kind, and of the components inside it. values: see `show_help`"""
     parts = {heading: options for heading, options in table.groups.items() if options and options[0].path}
     of_kind = {heading: options for heading, options in parts.items() if f"{options[0].path}.".startswith(f"{kind}.")}
     lines = _full_rows(of_kind, values) or ["", f"{kind} {table.chosen[kind]} has no options."]
@@ -79,7 +79,7 @@ def command_sections(table: OptionTable, headings: Sequence[str]) -> dict[str, l
     """The options of a command's help by heading.
 
     headings: the first headings, in order; the table's other headings follow
-    An option of a chosen component is listed only if its heading is one of these.
+    An option of a chosen component is listed only if its heading is one of `headings`.
     """
     sections: dict[str, list[Option]] = {heading: [] for heading in headings}
     for heading, options in table.groups.items():
@@ -113,7 +113,7 @@ def _full_rows(sections: Mapping[str, Sequence[Option]], values: Mapping[str, An
 
 
 def usage(command: Command, sections: Mapping[str, Sequence[Option]]) -> str:
-    """The form of a command, with its arguments and required flags: `nmt train DATA --output RUN [FLAGS]`."""
+    """The usage line of a command, with its arguments and required flags: `nmt train DATA --output RUN [FLAGS]`."""
     options = [option for options in sections.values() for option in options if option.name not in command.inferred]
     words = [
         _short_label(option) if option.default is REQUIRED else f"[{_short_label(option)}]"
@@ -170,7 +170,7 @@ def _label(option: Option) -> str:
 
 
 def _full_text(option: Option, values: Mapping[str, Any]) -> str:
-    """An option's help, default, the flag that turns it off, and the options that it needs or excludes."""
+    """An option's help, its default, the flag that turns it off, and the options that it needs or excludes."""
     default = values.get(option.path_key, option.default)
     notes = ["required"] if default is REQUIRED else [f"default: {_shown(default)}"] if _shown(default) else []
     notes += [f"off: --no-{option.flag[2:]}"] if default is True else []
@@ -189,7 +189,7 @@ def _shown(default: Any) -> str:
 
 
 def _columns() -> int:
-    """The width of a line of help."""
+    """The width of a line of help in characters."""
     return min(shutil.get_terminal_size((DEFAULT_COLUMNS, 24)).columns, MAX_COLUMNS)
 
 

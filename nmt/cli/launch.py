@@ -18,8 +18,8 @@ from nmt.dist import LAUNCHER, LISTENER
 from nmt.errors import ResourceError, UserError
 from nmt.signals import POLL_SECONDS, STOP_SIGNALS
 
-RESEND_SECONDS: Final = 25.0  # after a signal: ranks that obey it have ended or are saving by then
-GRACE_SECONDS: Final = 10.0  # for the other ranks to end after one has failed or the leader has ended
+RESEND_SECONDS: Final = 25.0  # time between signals, after which ranks that obey have ended or are saving
+GRACE_SECONDS: Final = 10.0  # time for the other ranks to end after one has failed or the leader has ended
 LOOPBACK: Final = "127.0.0.1"
 OF_TORCHRUN: Final = "TORCHELASTIC_"  # variables of an outer launcher that started this one
 REPORTED_CODES: Final = range(1, 8)  # exit statuses of a rank that has printed its error
@@ -61,7 +61,7 @@ def launch(
 def _start(
     rank: int, devices: int, arguments: Sequence[str], listener: socket.socket, further: Mapping[str, str]
 ) -> "Popen[bytes]":
-    """Start a rank. listener: the socket of the store, which the leader inherits; further: environment variables"""
+    """Start a rank. listener: the socket of the store, which the leader inherits; further: more environment variables"""
     numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": devices, "LOCAL_WORLD_SIZE": devices}
     numbers |= {"MASTER_PORT": listener.getsockname()[1], LISTENER: listener.fileno(), LAUNCHER: os.getpid()}
     variables = {"MASTER_ADDR": LOOPBACK, **{name: str(number) for name, number in numbers.items()}}
@@ -75,16 +75,16 @@ def _start(
 def _wait(ranks: "Sequence[Popen[bytes]]") -> list[int]:
     """Wait for all ranks, and return their exit statuses: -SIGTERM for those that this function ended.
 
-    If one fails, the others get SIGTERM. Some time after that, or after a rank was stopped or the leader has ended, they get
+    If one fails, the others get SIGTERM. Some seconds after that, or after a rank is stopped or the leader ends, they get
     SIGKILL. The leader only gets SIGTERM, because it ends by itself in time unless it is writing a checkpoint.
     """
     deadline, send_at, is_terminated = math.inf, 0.0, False  # send_at: when to pass a signal on next
-    ended, killed = set[int](), set[int]()  # by SIGTERM, which ranks may handle, after another rank failed; by SIGKILL
+    ended, killed = set[int](), set[int]()  # ended: by SIGTERM, which ranks may handle; killed: by SIGKILL
     while None in (codes := [process.poll() for process in ranks]):
         now, running = time.monotonic(), {rank for rank, code in enumerate(codes) if code is None}
         if (number := signals.innermost().received) is not None and now > send_at:
             for process in ranks:
-                process.send_signal(signal.SIGTERM if send_at else number)  # a library may have caught the first
+                process.send_signal(signal.SIGTERM if send_at else number)  # a library may have caught the first signal
                 process.send_signal(signal.SIGCONT)  # a suspended process would never receive it
             send_at = now + RESEND_SECONDS
         early = {*codes} - {None, 0}
@@ -118,16 +118,16 @@ def _exit_code(codes: Sequence[int], pids: Sequence[int], received: int | None, 
     code = codes[rank]
     if code in REPORTED_CODES or code > 128:
         return code
-    if -code in STOP_SIGNALS:  # before it could handle signals
+    if -code in STOP_SIGNALS:  # it ended before it could handle signals
         return 128 - code
     how = f"by signal {-code}" if code < 0 else f"with exit status {code}"
     raise ResourceError(f"rank {rank} (process {pids[rank]}) ended {how}, which ended all ranks ({after})")
 
 
 def _distance_from_cause(code: int) -> int:
-    """How far the end of a rank is from the cause: first a signal, then an error, then a lost connection.
+    """How far the end of a rank is from the original failure; signals are closest, then errors, then lost connections.
 
-    The launcher itself ends the last ranks by SIGTERM.
+    Ranks that the launcher itself ended by SIGTERM come after these, and successful ranks come last.
     """
     return {0: 4, -signal.SIGTERM: 3, ResourceError.code: 2}.get(code, 0 if code < 0 else 1)
 

@@ -29,11 +29,11 @@ MEMORY_FLAGS: Final = {
     "evaluate": "--batch-tokens",
     "score": "--max-tokens",
     "average": "--max-tokens",
-}  # by command: the flag to lower if memory runs out
+}  # the flag to lower if memory runs out, by command
 
 
 class _Stdout(FileIO):
-    """The file of stdout. Its errors name stdout as their file."""
+    """The file behind stdout. Its errors give "stdout" as the file name."""
 
     def write(self, data: Any) -> int:
         with naming("stdout"):
@@ -43,9 +43,9 @@ class _Stdout(FileIO):
 def main(argv: list[str] | None = None) -> None:
     """Run a command and exit with its status ("Exit statuses and streams" in docs/reference/contract.md)."""
     arguments = sys.argv[1:] if argv is None else argv
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # nmt prepare starts one process per core already
-    os.umask(os.umask(0o077) | 0o002)  # nmt makes no file that every user may write
-    os.environ["PYTHONSAFEPATH"] = "1"  # not even worker processes import from the working directory
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # nmt prepare already starts one process per core
+    os.umask(os.umask(0o077) | 0o002)  # nmt never creates world-writable files
+    os.environ["PYTHONSAFEPATH"] = "1"  # worker processes must not import from the working directory either
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if the parent ignores it, nmt cannot see how ranks and workers end
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, _interrupt)
@@ -54,12 +54,12 @@ def main(argv: list[str] | None = None) -> None:
     for number in (2, 1):
         try:
             os.fstat(number)
-        except OSError:  # closed: errors or results would be lost
+        except OSError:  # it is closed, so errors or results would be lost
             if number == 1:
                 os.write(2, b"nmt: error: stdout is closed (redirect it to a file or to /dev/null)\n")
             os._exit(5)
     if isinstance(sys.stdout, TextIOWrapper):
-        # Always buffered: under PYTHONUNBUFFERED Python loses output on a full disk. UTF-8 in every locale.
+        # Always buffered, because unbuffered Python loses output if the disk is full. Always in UTF-8, whatever the locale.
         is_terminal, file = sys.stdout.isatty(), BufferedWriter(_Stdout(1, "w", closefd=False))
         sys.stdout = TextIOWrapper(file, "utf-8", "surrogateescape", newline="\n", line_buffering=is_terminal)
     if isinstance(sys.stderr, TextIOWrapper):
@@ -70,14 +70,14 @@ def main(argv: list[str] | None = None) -> None:
         sys.stderr.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # otherwise the interpreter retries, and exits with status 120
-    # Threads of gloo that call the interpreter while it shuts down would abort the process; search threads would delay its exit.
+    # Gloo threads that call the interpreter while it shuts down would abort the process; search threads would delay its exit.
     if "WORLD_SIZE" in os.environ or any(works() for works in WORKING_ON):
         os._exit(code)
     sys.exit(code)
 
 
 def _interrupt(_number: int, frame: FrameType | None) -> None:
-    """Handle Ctrl-C while no `Signals` is open. During an import, end the process: torch would continue with half of numpy."""
+    """Handle Ctrl-C while no `Signals` is open. During an import, end the process, or torch would continue with half of numpy."""
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             os._exit(130)
@@ -121,7 +121,7 @@ def run(arguments: list[str]) -> int:
         if location := place_in_plugin(error):
             return _fail(f"plug-in {location} failed: {cause} (--debug shows where)", 2, debug)
         if isinstance(error, ValueError) and sys.stdout.closed:
-            return _fail("a plug-in has closed stdout, and results cannot be written", 2, debug)
+            return _fail("a plug-in has closed stdout, so results cannot be written", 2, debug)
         if loaded := loaded_plugins():
             what = f"a wrong value from the plug-in {', '.join(map(quoted, loaded))}, or a bug in nmt"
             return _fail(f"{what}: {cause} (--debug shows where)", 1, debug)

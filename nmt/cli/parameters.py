@@ -18,7 +18,7 @@ from nmt.options import Option
 FLAG: Final = re.compile(r"-[^\d.]")  # the start of a flag; -, -1 and -.5 are values
 LETTER: Final = re.compile(r"-[^-\d.]")  # a flag of one letter, possibly with its value attached
 
-OF_FLAG: Final = "__of_flag"  # suffix of the parameter for the flag of an option that can be set without a flag too
+OF_FLAG: Final = "__of_flag"  # suffix of the flag's parameter if its option can also be set without a flag
 
 Parameter = TyperOption | TyperArgument
 
@@ -52,12 +52,12 @@ def flags_of(options: Iterable[Option], owner: str = "", taken: Container[str] =
 def typer_parameters(options: Sequence[Option], flags: Mapping[str, Flag]) -> list[Parameter]:
     """Typer's parameters for the options of a command line, each named by `name_of`. Values stay text.
 
-    flags: by spelling; an option without one is left out unless it can be set without a flag. An option that can be set
+    flags: flags by spelling; an option without a flag is left out unless it is positional. An option that can be set
         both ways, `FILE` and `--input FILE`, has two parameters.
     """
     spellings = defaultdict[str, tuple[list[str], list[str]]](
         lambda: ([], [])
-    )  # those that set it, and those that set it to no
+    )  # spellings that set the option, and spellings that set it to no
     for spelling, flag in flags.items():
         spellings[flag.option.path_key][flag.negated].append(spelling)
     parameters = []

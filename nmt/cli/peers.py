@@ -1,4 +1,4 @@
-"""Words of other toolkits, and their equivalents in nmt. Only errors and the page about other toolkits read them."""
+"""Words from other toolkits, and their equivalents in nmt. Only errors and the page about other toolkits read them."""
 
 import re
 import shlex
@@ -12,16 +12,16 @@ VALUE_PLACEHOLDER: Final = re.compile(r"\{([A-Z]+)(?:\.\.\.)?\}")
 PATTERNS: Final = {
     "N": r"\d[\d.,e+-]*",
     "LANG": r"[a-z]{2,3}(?:[-_]\w+)?",
-}  # what placeholders stand for; all others stand for any word
+}  # what some placeholders stand for; the others stand for any word
 
 
 class Answer(NamedTuple):
-    """The answer to a word of another toolkit.
+    """The answer to a word from another toolkit.
 
-    text: what to do, for the error
+    text: advice on what to do, for the error
     words: the words that replace the flag and its values; None if only the user can choose them
     num_values: how many values belong to the flag
-    is_same: whether the replacement means exactly the same
+    is_same: whether the replacement means exactly the same thing
     """
 
     text: str
@@ -32,7 +32,7 @@ class Answer(NamedTuple):
 
 @cache
 def tables() -> dict[str, dict[str, str]]:
-    """The tables of the file by name, with its phrases filled in: "commands", and the flags of each command."""
+    """The tables of the file by name: "commands", and one per command with its flags. Phrases are filled in."""
     import tomllib
 
     found: dict[str, Any] = tomllib.loads(PEERS_FILE.read_text(encoding="utf-8"))
@@ -59,7 +59,7 @@ def answer(command: str, flag: str, values: Sequence[str]) -> Answer | None:
 
 
 def long_flag(flag: str) -> str:
-    """A flag as nmt spells it: `-beam_size` is `--beam-size`."""
+    """A flag as nmt spells it: `-beam_size` becomes `--beam-size`."""
     return f"--{flag.lstrip('-').replace('_', '-')}"
 
 

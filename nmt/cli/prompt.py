@@ -32,7 +32,7 @@ class Prompt:
 
         log.info("type a line of text, or Ctrl-D to end")
         self._mark = mark
-        self._has_line = False  # that is read but not yet translated
+        self._has_line = False  # whether a line has been read but not translated yet
 
     def waiting(self, seconds: float) -> bool:
         """Whether to read another line: only after the previous one is translated."""

@@ -13,9 +13,9 @@ from nmt.errors import UsageError, UserError, quoted, unknown
 from nmt.options import REQUIRED, Option, flag_of, to_toml, toml_line
 
 HELP: Final = ("--help", "-h")
-# These are read before settings files. A plug-in runs code, so only a person may name it (docs/reference/contract.md).
+# Options that are read before settings files. A plug-in runs code, so only a person may name it (docs/reference/contract.md).
 NOT_IN_FILES: Final = ("config", "dump_config", "debug", "plugin")
-# A preset and a corpus stand for other settings, which are printed themselves.
+# A preset and a corpus stand for other settings, which are printed instead.
 NOT_DUMPED: Final = (*NOT_IN_FILES, "quiet", "verbose", "preset", "corpus")
 
 
@@ -41,7 +41,7 @@ class OptionTable:
 
     groups: options by heading of the help: the command's own, and those of each component
     claims: the options that each spelling of a flag may mean, several if several components have the flag
-    taken: the names of the command's own options; a key that starts with one of them is always a whole path
+    taken: the names of the command's own options; a key that starts with one of them is always a full path
     chosen: the names of the chosen components and of those inside them, by path
     """
 
@@ -60,7 +60,7 @@ class OptionTable:
         return {spelling: found[0] for spelling, found in self.claims.items() if len(found) == 1}
 
     def find(self, key: str) -> Option | None:
-        """The option of a key, with or without its kind. Raises UserError if several components have it."""
+        """The option with this key, which may omit the kind. Raises UserError if several components have one."""
         matches = [option for option in self.options if option.path_key == key]
         matches = matches or [option for option in self.options if key in setting_keys(option, self.taken)]
         if len(matches) > 1:
@@ -70,7 +70,7 @@ class OptionTable:
 
 
 def setting_keys(option: Option, taken: Container[str]) -> list[str]:
-    """The keys of an option: its whole path and, if that is unambiguous, the path without its kind."""
+    """The keys of an option: its full path and, if unambiguous, its path without the kind."""
     short = option.path_key.partition(".")[2]
     return [option.path_key, short] if short and short.partition(".")[0] not in taken else [option.path_key]
 
@@ -154,7 +154,7 @@ class Settings:
             self.values[path_key], self.origins[path_key] = value, layer.origin
 
     def overlay_base(self, base: Layer, table: OptionTable, chosen: Mapping[str, str]) -> None:
-        """Set the values of a preset, except for replaced components: noam's lr is not a learning rate for other schedules.
+        """Set the values of a preset, except those of replaced components. For example, noam's lr would not suit other schedules.
 
         base: the preset, or the options of a model; table: the options of its components
         chosen: the names of the chosen components by path
@@ -172,7 +172,7 @@ class Settings:
             self.notes.append(f"{base.origin}: its {part} is replaced, so these options are ignored: {', '.join(keys)}")
 
     def convert(self, options: Sequence[Option]) -> None:
-        """Convert every value to its option's type. Raises UsageError for keys without an option and values that do not fit."""
+        """Convert every value to its option's type. Raises UsageError for unknown keys and invalid values."""
         known = {key for option in options for key in (option.key, option.path_key)}
         aliases = {alias.replace("-", "_"): option for option in options for alias in option.aliases}
         errors = list[str]()
@@ -191,7 +191,7 @@ class Settings:
             raise UsageError(errors)
 
     def missing(self, options: Sequence[Option]) -> list[Option]:
-        """The required options without a value. Raises UserError for an empty value, as from an unset shell variable."""
+        """The required options without a value. Raises UserError for an empty value, for example from an unset shell variable."""
         required = [option for option in options if option.default is REQUIRED]
         for option in required:
             if self.values.get(option.path_key) in ("", ("",)):

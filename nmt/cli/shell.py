@@ -28,11 +28,11 @@ from nmt.cli.settings import HELP, Layer, file_layer
 from nmt.errors import UserError, quoted
 from nmt.options import COMMAND_LINE, Option, read_toml
 
-KIND: Final = re.compile(r"^(--(?:no-)?)[^.]+\.")  # at the start of a flag: `--decoder.` or `--no-decoder.`
+KIND: Final = re.compile(r"^(--(?:no-)?)[^.]+\.")  # a kind at the start of a flag: `--decoder.` or `--no-decoder.`
 
 
 class HelpRequest(NamedTuple):
-    """A request for help. others: the other words; is_short: whether by `-h`; topic: KIND of `--help KIND`"""
+    """A request for help. others: the other words; is_short: whether made with `-h`; topic: the KIND in `--help KIND`"""
 
     others: list[str]
     is_short: bool
@@ -40,7 +40,7 @@ class HelpRequest(NamedTuple):
 
 
 def help_request(argv: Sequence[str], kinds: Sequence[str]) -> HelpRequest | None:
-    """The request of a command line with -h, --help or --help KIND; None without them."""
+    """The help request in a command line (-h, --help or --help KIND), or None."""
     at = next((i for i, word in enumerate(argv) if word in (*HELP, "--")), len(argv))
     if argv[at:] == [] or argv[at] == "--":
         return None
@@ -51,7 +51,7 @@ def help_request(argv: Sequence[str], kinds: Sequence[str]) -> HelpRequest | Non
 class ShellCommand(TyperCommand):
     """A command for typer.
 
-    The chosen components decide which parameters exist, so the arguments are read twice: for the own options, then for all.
+    The chosen components decide which parameters exist, so arguments are read twice: for the command's own options, then for all.
     """
 
     def __init__(self, command: Command, known: str = "") -> None:
@@ -61,12 +61,12 @@ class ShellCommand(TyperCommand):
         self.command, self.known = command, known
         self.parameters = dict[
             tuple[str, ...], list[Parameter]
-        ]()  # by their flags, because typer takes time to make them
+        ]()  # cached by their flags, because typer takes time to make them
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read and check the settings, or print the help and exit. Raises UsageError with all errors."""
         ctx.args = []
-        if ctx.resilient_parsing:  # a shell completes a word, and other words may be wrong
+        if ctx.resilient_parsing:  # a shell is completing a word, and the others may be wrong
             with suppress(UserError):
                 self._read(ctx, args)
             return []
@@ -105,14 +105,14 @@ class ShellCommand(TyperCommand):
         if plugins := values.get("plugin", ()):
             for plugin in plugins:
                 registry.load_plugin(plugin)
-            values, words = self._own_values(ctx)  # again: a plug-in may bring options
+            values, words = self._own_values(ctx)  # read again, because a plug-in may add options
         if asked:
             values["help"] = True
         files = [file_layer(path, read_toml(Path(path))) for path in values.get("config", ())]
         self.table, self.settings = command.read(files, values, self.argv)
         if command.kinds:
             values, words = self._parse(ctx, self.table.options, self.table.flags)
-            if command.has_defaults([*files, Layer(COMMAND_LINE, values)]):  # for DATA, whose word is known only now
+            if command.has_defaults([*files, Layer(COMMAND_LINE, values)]):  # they may depend on DATA, known only now
                 self.table, self.settings = command.read(files, values, self.argv)
                 values, words = self._parse(ctx, self.table.options, self.table.flags)
         if asked:
@@ -133,7 +133,7 @@ class ShellCommand(TyperCommand):
             show_help(command, sections, values, kinds)
 
     def _own_values(self, ctx: Any) -> tuple[dict[str, Any], list[str]]:
-        """The result of `_parse` for the command's own options, without words that a component's flag may take."""
+        """The result of `_parse` for the command's own options, except words that a component's flag may take."""
         options = list(chain(*self.command.own_groups().values()))
         if self.command.kinds:
             options = [option for option in options if not option.positional]

@@ -65,7 +65,7 @@ def run(options: TrainOptions, parts: Parts) -> int:
 
 
 def log_defaults(options: TrainOptions, parts: Parts) -> None:
-    """Log which defaults a new run has from its starts."""
+    """Log which defaults a new run takes from its starts."""
     values = as_dict(options) | parts.as_dict()
     names = [name for name, origin in parts.given.items() if origin == FINE_TUNING]
     keys = [name if name in values else name.partition(".")[2] for name in names]
@@ -77,12 +77,12 @@ def log_defaults(options: TrainOptions, parts: Parts) -> None:
 def start_defaults(given: Mapping[str, Any]) -> Layer | None:
     """The defaults that starts declare, such as sizes for fine-tuning. A resumed run keeps its own.
 
-    given: what files and flags set. The options class of a start may have a function `defaults(given, values)`, which gets the
-    defaults of the starts before it by name, and returns them with its own.
+    given: what files and flags set. The options class of a start may define a function `defaults(given, values)`, which gets
+    the defaults of earlier starts by name, and returns them together with its own.
     """
     typed, values = {"preset": given.get("preset")}, dict[str, Any]()
     for name in TRAIN_OPTIONS.keys() & given.keys():
-        with contextlib.suppress(UserError):  # a bad value is reported when all are converted
+        with contextlib.suppress(UserError):  # invalid values are reported later, when all are converted
             typed[name] = TRAIN_OPTIONS[name].convert(given[name])
     for defaults in registry.declared("start", "defaults"):
         values = defaults(typed, values)
@@ -94,7 +94,7 @@ def start_defaults(given: Mapping[str, Any]) -> Layer | None:
 
 
 def refuse_default_sizes(options: TrainOptions, parts: Parts) -> None:
-    """Raise UserError for a new training on a CPU if neither a preset nor a size was chosen.
+    """Raise UserError for a new run on a CPU if neither a preset nor a size was chosen.
 
     The model would be as large as in its paper, and the training would take months. This applies to each model that declares
     which options are its sizes (`opt`).
@@ -120,7 +120,7 @@ def refuse_default_sizes(options: TrainOptions, parts: Parts) -> None:
 
 
 def model_settings(given: Mapping[str, Any]) -> Layer | None:
-    """The options of the --init-from model. If the run is resumed, its newest readable checkpoint has them.
+    """The options of the --init-from model or, if the run is resumed, those in its newest readable checkpoint.
 
     Raises ArtefactError if none can be read.
     """

@@ -37,9 +37,9 @@ if TYPE_CHECKING:  # torch is imported when the command runs
     from nmt.translate.results import Translation
     from nmt.translate.translator import Translator
 
-NUMBER_NAME: Final = re.compile(r"-?\d*\.?\d+")  # of a file, probably meant as a number
+NUMBER_NAME: Final = re.compile(r"-?\d*\.?\d+")  # a file name that was probably meant as a number
 WRITTEN: Final = "output", "stats"
-STDIN: Final = "/dev/stdin"  # a link to the file that stdin reads
+STDIN: Final = "/dev/stdin"  # links to the file that stdin reads
 
 
 @options_class
@@ -76,7 +76,7 @@ class TranslateOptions(TranslatorOptions, FileOptions):
         group="Documents and markup",
         common=True,
     )
-    buffer_size: int = opt(2000, "lines that are read ahead and sorted by length", minimum=1, group="Speed and memory")
+    buffer_size: int = opt(2000, "lines to read ahead and sort by length", minimum=1, group="Speed and memory")
     strict: bool = opt(False, "exit with status 3 on invalid UTF-8 instead of replacing it", group="Failures")
     json: bool = opt(False, "print one JSON object per line, with scores", group="Details of the output", common=True)
     stats: str | None = opt(
@@ -118,14 +118,14 @@ class TranslateOptions(TranslatorOptions, FileOptions):
                 flags = [flag_of(word) for word in (name, other)]
                 raise ValueError(f"{flags[0]} and {flags[1]} name the same file, {quoted(other_file)} (change one)")
         if self.stats == "-":
-            raise ValueError("--stats -: must be a file, because stdout has the translations (use --stats /dev/stderr)")
+            raise ValueError("--stats cannot be -, because stdout has the translations (use --stats /dev/stderr)")
         if self.output.endswith(COMPRESSED_ENDINGS):
             raise ValueError(
                 f"--output {quoted(self.output)}: translations are not compressed (drop --output, and add `| gzip > FILE.gz`)"
             )
 
     def _check_input(self) -> None:
-        """Raise ValueError for an input that is a sentence, not a file; the message has the command that translates it."""
+        """Raise ValueError for an input that is a sentence, not a file; the message contains a command that translates it."""
         if text := next((word for word in self.input if " " in word.strip() and not os.path.lexists(word)), None):
             command = shlex.join(["nmt", "translate", *(word for model in self.model for word in ("--model", model))])
             raise ValueError(
@@ -151,8 +151,8 @@ class TranslateOptions(TranslatorOptions, FileOptions):
 def run(options: TranslateOptions, parts: Parts) -> int:
     """Translate lines of text, from stdin to stdout or from file to file.
 
-    With --n-best N, each line gives up to N lines in Moses' form, `number ||| translation ||| LogProb= nats ||| score`,
-    numbers from 0. The exit status is 5 if any line could not be translated.
+    With --n-best N, each line gives up to N lines in Moses' format, `number ||| translation ||| LogProb= nats ||| score`,
+    numbered from 0. The exit status is 5 if any line could not be translated.
     """
     world = World.from_environment()
     if options.devices > 1 and world.size == 1:
@@ -162,7 +162,7 @@ def run(options: TranslateOptions, parts: Parts) -> int:
         after = "only whole lines were printed"
         return launch(options.devices, options.device, options.threads, ["translate", *parts.argv], after)
     log.quiet |= not world.leads
-    with world.joined("cpu", options.timeout):  # because ranks exchange text
+    with world.joined("cpu", options.timeout):  # on the CPU, because ranks exchange text
         if world.leads:
             return _lead(options, parts, world)
         from nmt.translate.distributed import serve
@@ -287,7 +287,7 @@ def _opened(output: str) -> AbstractContextManager[BinaryIO]:
 
 
 def _stats(number: int, num_failed: int, num_withheld: int, seconds: float) -> bytes:
-    """The content of the --stats file. number: lines, or texts of a document"""
+    """The content of the --stats file. number: number of lines, or of texts in a document"""
     counts = {"lines": number, "failed": num_failed, "withheld": num_withheld}
     return to_json({**counts, "seconds": seconds, "lines_per_second": number / seconds})
 
@@ -295,13 +295,11 @@ def _stats(number: int, num_failed: int, num_withheld: int, seconds: float) -> b
 def _check_text(name: str) -> None:
     """Raise UserError for a file that cannot be read or that is also stdout, before any model is loaded."""
     if name != STDIN_NAME and Path(name).is_dir():
-        raise UserError(
-            f"{quoted(name)}: this is a folder, not a text file (for several models use --model A --model B)"
-        )
+        raise UserError(f"{quoted(name)} is a folder, not a text file (for several models use --model A --model B)")
     if name != STDIN_NAME and not text_exists(Path(name)):
         hint = " (separate the numbers of a flag by commas: 0.7,0.3)" if NUMBER_NAME.fullmatch(name) else ""
         raise UserError(f"{quoted(name)}: no such file{hint}")
-    with contextlib.suppress(OSError):  # no such descriptor, or not one of a file
+    with contextlib.suppress(OSError):  # the descriptor is closed, or is not that of a file
         given, output = os.fstat(0) if name == STDIN_NAME else Path(name).stat(), os.fstat(1)
         if stat.S_ISREG(given.st_mode) and os.path.samestat(given, output):
             raise UserError(

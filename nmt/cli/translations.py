@@ -1,4 +1,4 @@
-"""Formats translations as lines, as n-best lists in Moses' form, or as JSON."""
+"""Formats translations as lines, as n-best lists in Moses' format, or as JSON."""
 
 import json
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ FAILED: Final = Candidate("", [], 0.0, 0.0)
 class Printer:
     """Formats translations after viewers have seen them.
 
-    form: text, n-best (a list in Moses' form) or json
+    form: text, n-best (a list in Moses' format) or json
     raw_tokens: whether to print the model's tokens instead of the text
     viewers: may add columns or fields to each candidate
     """
@@ -68,6 +68,6 @@ class Printer:
 
 
 def _features(candidate: Candidate) -> str:
-    """The components of the score in Moses' form."""
+    """The components of the score in Moses' format."""
     scores = ["Scores=", *(f"{score:.6f}" for score in candidate.scores)] if candidate.scores else []
     return " ".join([f"LogProb= {candidate.log_prob:.6f}", *scores])

@@ -36,7 +36,7 @@ class Sentences:
     numbers: (N,) line numbers, counted from 1
     good: (N,) whether each pair can be used; values of other pairs are not read
     lines: raw source and target lines
-    prepared: source and target lines, prepared for subwords
+    prepared: the same lines, prepared for splitting into subwords
     """
 
     numbers: NDArray[np.int64]
@@ -53,7 +53,7 @@ class Sentences:
 
 
 class ColumnItems:
-    """The items of some lines, split at spaces. counts: (N,) items per line; pairs: (items,) index of each item's line"""
+    """The items of some lines, split at spaces. counts: (N,) items per line; pairs: (items,) index of the line of each item"""
 
     def __init__(self, path: Path, lines: Sequence[bytes], sentences: Sentences) -> None:
         numbered = zip(sentences.numbers.tolist(), lines, sentences.good.tolist(), strict=True)
@@ -86,7 +86,7 @@ class ColumnItems:
 class ColumnKind(ABC):
     """A kind of column, by default of 32-bit floats. A registered kind is built as `cls()` and has no options.
 
-    number: type of a number in a file, little-endian; width: numbers per value
+    number: type of the numbers in a file, little-endian; width: numbers per value
     bounds: smallest and largest number allowed in a file
     sides: sides whose tokens the values belong to, source (0) and target (1); used by noise that changes tokens
     filler: number that pads values in a batch
@@ -104,14 +104,14 @@ class ColumnKind(ABC):
 
     @abstractmethod
     def read(self, items: ColumnItems) -> Rows:
-        """Read the values of some pairs, in the model's order of tokens. Raises InputError with FILE:LINE for a wrong value."""
+        """Read the values of some pairs, in the model's token order. Raises InputError with FILE:LINE for a wrong value."""
 
     def counts(self, lengths: NDArray[Any]) -> NDArray[Any]:
         """(...) number of values per pair. lengths: (..., 2) tokens of source and target, without EOS"""
         raise NotImplementedError
 
     def fits(self, rows: Rows, lengths: NDArray[Any]) -> bool:
-        """Whether stored values can belong to pairs with these lengths (N, 2)."""
+        """Whether stored values can belong to pairs of these lengths. lengths: (N, 2)"""
         return True
 
     @abstractmethod
@@ -120,7 +120,7 @@ class ColumnKind(ABC):
 
     @abstractmethod
     def ones(self, num_pairs: int, target_length: int) -> Rows:
-        """Dummy values for measurements and trials. target_length: T of each pair, including EOS"""
+        """Dummy values for measurements and trial runs. target_length: T of each pair, including EOS"""
 
     def positions(self, source: int, target: int) -> int | None:
         """The length of the second dimension in a batch padded to S and T; None if there is no second dimension."""
@@ -132,7 +132,7 @@ class ColumnKind(ABC):
 
 
 def column_kind(name: str) -> ColumnKind:
-    """Build a kind of column by name. Raises UserError with the nearest name if it is unknown."""
+    """Build a kind of column by name. For an unknown name, raises UserError with the most similar one."""
     return registry.find("column", name).cls()  # type: ignore[no-any-return]
 
 

@@ -17,7 +17,7 @@ from nmt.models.base import Term as Term
 from nmt.options import Part
 from nmt.text.pipeline import Pipeline
 
-UPDATE_BITS: Final = 40  # bits for the update in the number that varies a search's draws; the others hold the seed
+UPDATE_BITS: Final = 40  # lowest bits of a search's `variation`, which hold the update; the others hold the seed
 
 
 class Loss(NamedTuple):
@@ -32,7 +32,7 @@ class Loss(NamedTuple):
 
     @classmethod
     def of_target_tokens(cls, batch: Batch, total: Tensor, **reported: Tensor) -> "Loss":
-        """Make a loss that is a mean over the target tokens of a batch. total: the loss's sum; reported: further sums, by name"""
+        """Make a loss that is a mean over the target tokens of a batch. total: sum of the loss; reported: further sums by name"""
         count = batch.num_target_tokens
         return cls({"loss": Term(total, count)}, {name: Term(of.detach(), count) for name, of in reported.items()})
 
@@ -44,7 +44,7 @@ class CriterionContext:
     pipeline: the text pipeline of source and target, with their vocabularies
     scorer: the model, for a search
     seed: seed of the random draws in training
-    update: number of the current update, from 1; set by the trainer
+    update: number of the current update, counted from 1; set by the trainer
     """
 
     pipeline: Pipeline
@@ -116,11 +116,11 @@ class Criterion(ABC):
         return self.num_passes * model.training_flops(source, target)
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
-        """The counts () of a batch's trained parts, computed only from the batch, because updates need them before the loss."""
+        """The counts () of a batch's trained parts, computed from the batch alone, because updates need them before the loss."""
         return {"loss": batch.num_target_tokens}
 
     def doubts(self, settings: Mapping[str, Any], is_new: bool) -> Iterator[str]:
-        """Yield warnings about settings of a run that do not work well with this criterion.
+        """Yield warnings about a run's settings that do not suit this criterion.
 
         is_new: whether the run starts with random weights
         """

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from nmt.kernels.base import fastest
 
-# Logits per chunk. Several copies exist, so few enough to fit a CPU's cache, but enough to keep a GPU busy.
+# Logits per chunk: few enough for several copies to fit in a CPU's cache, but enough to keep a GPU busy.
 CHUNK_LOGITS: Final = {"cpu": 2**22, "cuda": 2**26}
-MIN_CHUNK_ROWS: Final = 512  # minimum rows per chunk, because each adds to the whole gradient of the output's weights
+MIN_CHUNK_ROWS: Final = 512  # minimum rows per chunk, because each chunk updates the gradient of all output weights
 
 OfLogits = Callable[..., Sequence[Tensor]]
 """(logits (n, V) of each pass, further tensors of the same positions) -> sums (): the loss, then the reported values."""

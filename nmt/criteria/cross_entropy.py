@@ -39,8 +39,8 @@ class CrossEntropy(Criterion):
     def token_weights(self, model: Model, batch: Batch) -> Tensor:
         """The factor on the loss at each target position, (N,): 0 for padding, and 1 elsewhere unless `loss_weights` is set.
 
-        Outside training, losses have no weights, so that all validations measure the same. Raises MissingColumnError if the data
-        lack the column.
+        Outside training, losses are unweighted, so that all validations measure the same. Raises MissingColumnError if the data
+        lacks the column.
         """
         real = (batch.target_output != PAD).float()  # B T
         if self.options.loss_weights is None or not model.training:

@@ -20,7 +20,7 @@ Indices = NDArray[np.int64]
 
 GROUPS_PER_UPDATE: Final = 4
 PART_PAIRS: Final = 1 << 20  # pairs planned at once, enough for a thousand of the paper's updates
-PADDING_TO_JOIN: Final = {"cpu": 32, "cuda": 2048}  # padding cells that cost less than one more micro-batch
+PADDING_TO_JOIN: Final = {"cpu": 32, "cuda": 2048}  # number of padding cells that cost less than another micro-batch
 FEISTEL_ROUNDS: Final = 4  # with three or more rounds, the permutation is pseudorandom (Luby and Rackoff, 1988)
 
 
@@ -111,7 +111,7 @@ def plan_pairs(
 
 
 def tokens_of_group(batch_tokens: int) -> int:
-    """Target tokens per group, including EOS. A longer pair forms a separate group."""
+    """Target tokens per group, including EOS. A pair with more tokens forms its own group."""
     return max(1, batch_tokens // GROUPS_PER_UPDATE)
 
 
@@ -142,7 +142,7 @@ def permuted(positions: Indices, size: int, keys: NDArray[np.uint64]) -> Indices
     """Map positions by a pseudorandom permutation of range(size), without storing the whole permutation.
 
     Uses a Feistel network over the next power of 4. An image outside range(size) passes through the network again until it is
-    inside, which is also a permutation of range(size) (Black and Rogaway, 2002, "cycle walking").
+    inside. The result is also a permutation of range(size) (Black and Rogaway, 2002, "cycle walking").
     positions: (N,); keys: (rounds,) 64-bit keys, or (rounds, N) for a different permutation per position
     """
     half = np.uint64((int(size - 1).bit_length() + 1) // 2)
@@ -178,7 +178,7 @@ def micro_batches(
 
     The number of cells is the number of pairs times the length of their longest side, including EOS. A pair that is longer than
     max_tokens forms a separate batch.
-    groups: groups of any size; empty groups are ignored
+    groups: of any size; empty ones are ignored
     device: type of the computing device
     """
     groups = [group for group in groups if len(group)]
@@ -198,7 +198,7 @@ def _joined(
 ) -> list[Indices]:
     """Sort groups from short to long, and join neighbours if padding costs less than a separate micro-batch.
 
-    groups: groups of at least one pair; padding: maximum number of padding cells allowed when joining two groups
+    groups: of at least one pair each; padding: maximum number of padding cells allowed when joining two groups
     """
     widths = [1 + int(np.maximum(source_lengths[group], target_lengths[group]).max()) for group in groups]
     joined: list[Indices] = []

@@ -16,14 +16,14 @@ from nmt import signals
 from nmt.data.encode import Encoded
 from nmt.data.row_files import MappedFile
 
-SORTED_ROWS: Final = 1 << 21  # rows sorted at once; each takes 24 bytes, and 48 while sorting
+SORTED_ROWS: Final = 1 << 21  # rows sorted at once; each takes 24 bytes, or 48 during the sort
 SCANNED_ROWS: Final = 1 << 20
 
 Keys = NDArray[np.uint64]
 
 
 def without_duplicates(pairs: Iterator[Encoded], scratch: Path) -> Iterator[Encoded]:
-    """Drop pairs whose digest occurred before, keeping the order. They are counted in `dropped` as "duplicate".
+    """Drop pairs whose digest has already occurred, and keep the order. `dropped` counts them as "duplicate".
 
     scratch: folder for two temporary files, about twice the size of the pairs
     """

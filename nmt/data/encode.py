@@ -25,7 +25,7 @@ from nmt.text.steps import NOT_TEXT_BUT_LF
 from nmt.text.vocabulary import Numbers
 
 CHUNK_PAIRS: Final = 2000
-# Reasons to drop a pair; the first that applies is counted, but the limit on characters is checked before all of them.
+# Reasons to drop a pair. The first that applies is counted, but the limit on characters is always checked first.
 REASONS: Final = ("bad bytes", "bad column", "empty", "too short", "too long", "ratio", "equals held-out", "duplicate")
 MAX_WORD_CHARACTERS: Final = 1000  # longer words get no vocabulary entry
 KEPT: Final = -1  # marks a kept pair, which has no index into REASONS
@@ -64,7 +64,7 @@ class FilePair:
         return [counts[path] for path in self.paths]
 
     def unequal(self, counts: Sequence[int]) -> InputError | None:
-        """The error for the first file whose number of lines differs from the source's. counts: lines of each of `paths`"""
+        """The error for the first file with a different number of lines than the source. counts: lines of each of `paths`"""
         if counts[0] != counts[1]:
             return misaligned(self.source, self.target, counts[0], counts[1])
         for path, count in zip(self.columns, counts[2:], strict=True):
@@ -93,7 +93,7 @@ class Chunk:
     contexts: Sequence[tuple[str, ...]] = ()
 
     def target_start(self, i: int) -> int:
-        """Number of bytes before the target in the line of pair i. In a TSV file these are the source and the tab."""
+        """Number of bytes before the target in the line of pair i: in a TSV file, the source and the tab; otherwise none."""
         return len(self.source[i]) if self.files.is_tsv else 0
 
 
@@ -102,10 +102,10 @@ Selection = Callable[[NDArray[np.int64]], NDArray[np.bool_]]
 
 
 def aligned_blocks(pair: FilePair) -> Iterator[list[list[bytes]]]:
-    """Read all files in parallel, CHUNK_PAIRS lines at a time. Raises InputError if their numbers of lines differ."""
+    """Read all files in parallel, CHUNK_PAIRS lines at a time. Raises InputError if their line counts differ."""
     streams = [raw_lines(path) for path in pair.paths]
     if pair.is_tsv:
-        rows, same_rows = tee(_tsv_rows(pair))  # their positions differ by at most CHUNK_PAIRS
+        rows, same_rows = tee(_tsv_rows(pair))  # `tee` buffers at most CHUNK_PAIRS rows
         streams[:2] = [(source for source, _ in rows), (target for _, target in same_rows)]
     while True:
         block = [list(islice(stream, CHUNK_PAIRS)) for stream in streams]
@@ -118,7 +118,7 @@ def aligned_blocks(pair: FilePair) -> Iterator[list[list[bytes]]]:
 
 
 def _tsv_rows(pair: FilePair) -> Iterator[tuple[bytes, bytes]]:
-    """Split each line of a TSV file into source and target, with LF. Raises InputError for a line without both."""
+    """Split each line of a TSV file into source and target, with LF. Raises InputError for a line that lacks either."""
     for number, raw in enumerate(raw_lines(pair.source), 1):
         if number == 1 and (line := decode_line(raw, True)).wide_encoding:
             raise bad_bytes(pair.name, number, line)
@@ -134,7 +134,7 @@ def _tsv_rows(pair: FilePair) -> Iterator[tuple[bytes, bytes]]:
 def chunks(
     files: Sequence[FilePair], select: Selection | None = None, context: int = 0, blocks: BlockReader = aligned_blocks
 ) -> Iterator[Chunk]:
-    """Read the pairs of all files, in order. By default raises InputError if two files differ in length.
+    """Read the pairs of all files, in order. By default, raises InputError if two files differ in length.
 
     select: maps (N,) indices of pairs, counted from 0 over all files, to (N,) whether to keep them
     context: maximum context of a source line, in sentences; unused if `select` is set
@@ -160,7 +160,7 @@ def chunks(
 
 @dataclass
 class Texts:
-    """The text of a chunk. good: (N,) whether both sides are usable; num_replaced: number of lines with replaced bytes"""
+    """The text of a chunk. good: (N,) whether both sides of a pair are usable; num_replaced: lines with replaced bytes"""
 
     source: list[str]
     target: list[str]
@@ -169,7 +169,7 @@ class Texts:
 
 
 def decode(chunk: Chunk, on_bad_line: BadLine) -> Texts:
-    """Decode and clean a chunk. Raises InputError with FILE:LINE:BYTE for bytes that are not UTF-8, unless allowed."""
+    """Decode and clean a chunk. Raises InputError with FILE:LINE:BYTE for bytes that are not UTF-8, unless they are allowed."""
     good = np.ones(len(chunk.numbers), dtype=bool)
     source, target = _plain_texts(chunk.source), _plain_texts(chunk.target)
     if source is not None and target is not None and chunk.numbers[0] > 1:
@@ -230,7 +230,7 @@ class CountTask:
 
 
 def count_words(texts: Iterable[str]) -> Counter[str]:
-    """Count words (split at spaces) of up to MAX_WORD_CHARACTERS characters."""
+    """Count the words (split at spaces) that have at most MAX_WORD_CHARACTERS characters."""
     return Counter(word for text in texts for word in text.split(" ") if 0 < len(word) <= MAX_WORD_CHARACTERS)
 
 
@@ -281,7 +281,7 @@ class Encoded:
     source, target: ids of all pairs, concatenated
     columns: values of each column
     digests: (N, 2) 128 bits of each pair, for finding duplicates; (0, 2) if they are not needed
-    read, dropped, num_replaced: pairs read, pairs dropped by reason, lines with replaced bytes
+    read, dropped, num_replaced: numbers of pairs read, pairs dropped (by reason), and lines with replaced bytes
     unknown_tags: "FILE:LINE: '<2fr>'" for each source that starts with a tag missing from the vocabulary
     raw: cleaned source and target lines, for evaluation sets
     corpus: name of the pairs' corpus

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-MIN_BYTES: Final = (1, 24)  # minimum bytes of source and target: a target such as "Yes." translates many sources
+MIN_BYTES: Final = (1, 24)  # minimum bytes of source and target; a target such as "Yes." translates many sources
 MARKS_AND_SPACES: Final = re.compile(
     r"[\s!-/:-@\[-`{-~\x7f-\xbf\u060c\u061b\u061f\u0964\u0965\u2000-\u206f\u3000-\u303f\ufeff]+"
 )

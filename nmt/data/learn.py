@@ -1,6 +1,6 @@
 """Learns vocabularies from training text: counts words here, and runs sentencepiece in a separate process.
 
-While it learns, sentencepiece ignores signals; it never frees its memory, and kills its process if memory runs out. A separate
+While learning, sentencepiece ignores signals. It never frees its memory, and kills its process if memory runs out. A separate
 process can be killed at any time and returns its memory, and its death is an ordinary error.
 """
 
@@ -33,7 +33,7 @@ KEPT_SHARE: Final = 0.9  # maximum share of MAX_COUNTED_WORDS left after the rar
 # character, which cleaned text never contains.
 CONTROL_PIECES: Final = tuple(f"\x01{symbol}" for symbol in SYMBOLS)
 
-# sentencepiece skips lines longer than MAX_LEARNT_BYTES, and lines that contain its mark for unknown characters.
+# sentencepiece skips lines that are longer than MAX_LEARNT_BYTES or contain its mark for unknown characters.
 MAX_LEARNT_BYTES: Final = 4192
 UNKNOWN_MARK: Final = "\u2585"
 
@@ -45,7 +45,7 @@ class SubwordSettings:
     name: bpe, unigram or char
     vocab_size: number of entries, including control symbols
     character_coverage: share of the text's characters that get an entry
-    byte_fallback: whether other characters are encoded as bytes
+    byte_fallback: whether characters without an entry are encoded as bytes
     user_symbols: words that get an entry each
     """
 
@@ -57,7 +57,7 @@ class SubwordSettings:
 
 
 def sum_counts(counts: Generator[Counter[str]]) -> Counter[str]:
-    """Sum up counts. Beyond MAX_COUNTED_WORDS words the rarest are dropped, which bounds memory."""
+    """Sum up counts. If there are more than MAX_COUNTED_WORDS words, the rarest are dropped, which bounds memory."""
     total: Counter[str] = Counter()
     with closing(counts):
         for part in counts:
@@ -123,7 +123,7 @@ def _answer(process: "subprocess.Popen[bytes]", heartbeat: Heartbeat) -> bytes:
 def _learn_from_stdin() -> None:
     """Entry point of the separate process. Reads settings and texts from stdin, one per line.
 
-    Writes the model to stdout, or an error message, with the error's exit status.
+    Writes the model to stdout. After an error, writes its message instead, and exits with its status.
     """
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # the parent handles signals, and kills this process
@@ -175,7 +175,7 @@ def learn_subwords(texts: Iterator[str], settings: SubwordSettings) -> Sentencep
 
 
 def learnable_parts(text: str) -> Iterator[str]:
-    """Split a line into parts that sentencepiece does not skip, at spaces, or within a word that is too long itself."""
+    """Split a line at spaces, or inside overlong words, into parts that sentencepiece does not skip."""
     rest = text.replace(UNKNOWN_MARK, " ").encode()
     while len(rest) > MAX_LEARNT_BYTES:
         end = rest.rfind(b" ", 1, MAX_LEARNT_BYTES + 1)

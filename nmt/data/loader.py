@@ -73,7 +73,7 @@ class Loader:
     """An endless stream of updates that follow a plan. It can start at any update without reading the previous ones.
 
     max_tokens: maximum cells per micro-batch, including padding; does not affect results
-    rank, ranks: which share of each update this loader provides, and the number of shares
+    rank, ranks: index of the share of each update that this loader provides, and the number of shares
     device: type of the computing device; batches for a GPU are in page-locked memory, so that copying overlaps with computing
     noises: noises to apply in each epoch, in this order; updates are planned by the original lengths
     """
@@ -115,7 +115,7 @@ class Loader:
         return 1 + max(int(lengths.max()) for lengths in (self.corpus.source_lengths, self.corpus.target_lengths))
 
     def largest_micro_batch(self) -> int:
-        """Tokens, including padding, of this rank's share of the largest group in the first part of the first epoch."""
+        """Size of this rank's share of the largest group in the first part of the first epoch, in tokens, including padding."""
         part = self.plan.part(Position())
         pairs = part.order % len(self.corpus)
         longer = np.maximum(self.corpus.source_lengths[pairs], self.corpus.target_lengths[pairs]).astype(np.int64) + 1
@@ -138,7 +138,7 @@ class Loader:
         else:
             lengths = changed[0].lengths, changed[1].lengths  # N, N
             groups = regrouped(groups, *lengths)
-        rows = np.concatenate(groups)  # N positions in `draws`
+        rows = np.concatenate(groups)  # N, positions in `draws`
         source, target = (side[rows].astype(np.int64) + 1 for side in lengths)  # N, N
         owner = np.split(owners(target, self.ranks), _ends(groups))  # for each group, the rank of each pair
         divided = []
@@ -165,7 +165,7 @@ class Loader:
     def _batch(
         self, rows: Indices, pairs: Indices, draws: Indices, changed: tuple[Rows, Rows] | None, epoch: int
     ) -> Batch:
-        """Make the batch that the model reads from rows (B,) of an update. pairs, draws, changed: for all rows of the update"""
+        """Make the batch that the model reads, from rows (B,) of an update. pairs, draws, changed: for all rows of the update"""
         pairs = pairs[rows]  # B
         if changed is None:
             batch = to_batch(self.corpus, pairs)
@@ -193,7 +193,7 @@ def regrouped(groups: list[Indices], source_lengths: Indices, target_lengths: In
     """
     longer = np.maximum(source_lengths, target_lengths)
     order = np.lexsort((source_lengths, target_lengths, longer))
-    sizes = sorted(map(len, groups), reverse=True)  # tokens per group are equal, so short pairs form large groups
+    sizes = sorted(map(len, groups), reverse=True)  # groups have equal token counts, so short pairs form large ones
     return np.split(order, np.cumsum(sizes)[:-1])
 
 

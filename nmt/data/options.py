@@ -27,7 +27,7 @@ SIDE_OPTIONS: Final = tuple(  # the text options that both sides have
 BadLine = Literal["error", "skip", "replace"]
 MAX_VOCABULARY: Final = 10_000_000
 MAX_CONTEXT: Final = 100  # maximum number of sentences
-NAMED_PREFIX: Final = re.compile(r"([\w.-]+)=(.+)", re.DOTALL)  # NAME=PREFIX, a value of --train, --valid or --test
+NAMED_PREFIX: Final = re.compile(r"([\w.-]+)=(.+)", re.DOTALL)  # NAME=PREFIX, as in --train, --valid and --test
 
 
 @options_class
@@ -72,7 +72,7 @@ class TrainingFiles:
     )
     workers: int = opt(
         1,
-        "worker processes; do not affect the result",
+        "worker processes; no effect on the result",
         group="Speed and memory",
         common=True,
         minimum=1,
@@ -85,7 +85,7 @@ class TrainingFiles:
             raise ValueError("--train-tsv: only one of the files can be - (stdin)")
 
     def _check_names(self, prefixes: str, sides: str) -> None:
-        """Raise ValueError for stdin, and if the two sides have different numbers of files.
+        """Raise ValueError if stdin is named, or if the two sides have different numbers of files.
 
         prefixes: name of the option for prefixes
         sides: prefix of the names of the options for each side, such as `valid_`
@@ -115,7 +115,7 @@ class TrainingFiles:
     def languages(self) -> tuple[str, str]:
         """Source and target language. Raises ValueError if either is missing."""
         if self.source_lang is None or self.target_lang is None:
-            raise ValueError("--source-lang and --target-lang are required, such as --source-lang en --target-lang de")
+            raise ValueError("--source-lang and --target-lang are required (add --source-lang en --target-lang de)")
         return self.source_lang, self.target_lang
 
 
@@ -155,7 +155,7 @@ class CorpusOptions(TrainingFiles):
     max_length: int = opt(256, "maximum tokens per side; 0 for no limit", group="Faulty lines", common=True, minimum=0)
     max_ratio: float = opt(
         0.0,
-        "maximum ratio of the longer side of a pair to the shorter, in tokens; 0 for no limit",
+        "maximum ratio of a pair's longer side to its shorter side, in tokens; 0 for no limit",
         group="Faulty lines",
     )
 
@@ -330,13 +330,13 @@ class PrepareOptions(CorpusOptions):
             known = " or ".join(name for name in registry.names("tokenizer") if name != "none")
             raise ValueError(f"--truecase needs --tokenizer {known}, and cannot be combined with --lowercase")
         if listed := next((symbol for symbol in self.symbols if ">,<" in symbol), None):
-            raise ValueError(f"--user-symbols {quoted(listed)}: tags are separated by spaces, not commas")
+            raise ValueError(f"--user-symbols {quoted(listed)}: tags must be separated by spaces, not commas")
         if not self.names_training and not (self.vocabulary and self.names_evaluation):
             raise ValueError("nothing to prepare: add --train PREFIX, or --source FILE and --target FILE")
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        """The user symbols without repetitions, including the separator if there is a context."""
+        """The user symbols without duplicates, including the separator if there is a context."""
         given = " ".join(self.user_symbols).split()
         return tuple(dict.fromkeys([*given, SEPARATOR] if self.context else given))
 
@@ -376,7 +376,7 @@ def is_stdin(text: str) -> bool:
 def split_name(text: str, endings: Sequence[str]) -> tuple[str, str]:
     """Split NAME=PATH, or PATH alone, into the name ("" if there is none) and the path.
 
-    endings: if a file exists under the whole text plus one of these, the text is a path that contains `=`
+    endings: if the whole text followed by one of these names an existing file, the text is a path that contains `=`
     """
     match = NAMED_PREFIX.fullmatch(text)
     if match is None or any(text_exists(Path(f"{text}{ending}")) for ending in endings):

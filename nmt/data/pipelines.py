@@ -22,7 +22,7 @@ from nmt.text.pipeline import Pipeline, Side, TextPreparer
 from nmt.text.steps import Truecaser, count_casings
 from nmt.text.vocabulary import SentencepieceVocabulary
 
-TEXT_SETTINGS: Final = (  # options that cannot be combined with --vocabulary
+TEXT_SETTINGS: Final = (  # text options, which cannot be combined with --vocabulary
     *(name for name in SIDE_OPTIONS if name != "user_symbols"),
     "target_subword", "target_normalization", "vocab_size", "min_frequency", "joint_vocabulary", "character_coverage",
     "byte_fallback", "subword_sample",

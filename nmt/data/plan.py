@@ -37,7 +37,7 @@ class BatchPlan(ABC):
     """The order in which training reads its data. A registered plan is built as `cls(options, corpus, batch_tokens, seed)`.
 
     options: options of `nmt train`; batch_tokens: target tokens per update, including EOS
-    The meaning of a position depends on the plan's own options.
+    What a position means depends on the plan's own options.
     """
 
     def __init__(self, options: Any, corpus: Corpus, batch_tokens: int, seed: int) -> None:
@@ -45,14 +45,14 @@ class BatchPlan(ABC):
 
     @abstractmethod
     def part(self, position: Position) -> PartPlan:
-        """The updates in the part of an epoch that contains a position. Raises ArtefactError if it does not fit the data."""
+        """The updates in the part of an epoch that contains a position. Raises ArtefactError if the data has no such position."""
 
     def tokens_per_epoch(self) -> float:
         """The approximate number of target tokens per epoch, without EOS."""
         return int(self.corpus.target_lengths.sum(dtype="int64"))
 
     def first_position(self, updates: int) -> Position:
-        """The start position of a run that takes over another run's number of updates, but not its data."""
+        """The position at which a run starts if it takes over another run's number of updates, but not its data."""
         return Position()
 
     def settings(self) -> dict[str, Any]:

@@ -40,11 +40,11 @@ from nmt.text.pipeline import PIPELINE_FOLDER, Pipeline
 
 STDIN_COPY: Final = "stdin.tsv"  # a file in the temporary data folder, removed before the folder is complete
 STDIN_BLOCK_BYTES: Final = 1 << 20
-PIECES_SHARE: Final = 0.1  # if a larger share of lines has subword marks, the text counts as split into subwords
+PIECES_SHARE: Final = 0.1  # text counts as split into subwords if a larger share of its lines has subword marks
 
 
 def prepare(options: PrepareOptions) -> dict[str, Any]:
-    """Make a data folder and return its report. After an error or interruption, nothing is left behind.
+    """Make a data folder and return its report. After an error or interruption, no files are left behind.
 
     Raises InputError for unusable text, and Interrupted after a stop signal.
     """
@@ -87,7 +87,7 @@ def _write_sets(
     folder: Path,
 ) -> list[dict[str, Any]]:
     """Write the files of all sets, and data.json. Returns the statistics of each set for the report."""
-    # Evaluation sets come first, so that their errors appear early, and the held-out pairs are known for the training set.
+    # Evaluation sets come first, so that their errors appear early and the training set can exclude held-out pairs.
     rows: dict[str, tuple[SetFacts, dict[str, Any]]] = {}
     held_out: NDArray[np.uint64] | None = None
     for text_set in sorted(sets, key=lambda text_set: text_set.kind == "train"):
@@ -127,7 +127,7 @@ def _pipeline(
     preparations: Sequence[Preparation],
     scratch: Path,
 ) -> Pipeline:
-    """The pipeline from --vocabulary, or one learnt from the training pairs, after changes by preparations."""
+    """The pipeline from --vocabulary, or one learnt from the training pairs, as changed by preparations."""
 
     def count(steps: Mapping[int, Callable[[Sequence[str]], list[str]]]) -> Counter[str]:
         task = CountTask(TextTask(steps, options.on_bad_line), count_words)
@@ -147,7 +147,7 @@ def _pipeline(
 
 
 def _add_columns(folder: Path, train: SetFacts, pipeline: Pipeline, preparations: Sequence[Preparation]) -> None:
-    """Write columns that preparations learn from the training pairs."""
+    """Write the columns that preparations learn from the training pairs."""
     lengths = np.memmap(folder / f"{train.stem}.lengths.bin", LENGTH, "r").reshape(-1, 2)
     ids = [
         np.memmap(folder / f"{train.stem}.{side}.bin", id_type(size), "r")
@@ -188,11 +188,11 @@ def _warn_about_text(
     """
     if count := statistics.num_unknown_tags:
         known = ", ".join(map(quoted, pipeline.source.prepare.tags))
-        more = ["add more by --user-symbols"]
+        more = ["add more with --user-symbols"]
         ways = more if options.vocabulary is None else registry.declared("preparation", "adds_entries")
         hint = "; ".join([f"known tags: {known}", *ways])
         log.warn(
-            f"{statistics.first_unknown_tag} is not a tag of this vocabulary, so it is read as text ({hint}); "
+            f"{statistics.first_unknown_tag} is not a tag in this vocabulary, so it is read as text ({hint}); "
             f"{text_set.name} has {count:,} line{'s' if count > 1 else ''} with unknown tags"
         )
     if PIECES_SHARE * sum(map(len, raw)) < sum(f"{PIECE_MARK} " in line for lines in raw for line in lines):
@@ -221,7 +221,7 @@ def _write_set(
     """
     training, kinds = text_set.kind == "train", text_set.columns
     lengths = LengthFilter(options.min_length, options.max_length, options.max_ratio) if training else None
-    drawn = training or text_set.hold_out > 0  # pairs can be dropped, because no other file must stay aligned with them
+    drawn = training or text_set.hold_out > 0  # pairs can be dropped, because no other file has to stay aligned
     on_bad_line: BadLine = options.on_bad_line if drawn or options.on_bad_line == "error" else "replace"
     task = EncodeTask(pipeline, lengths, training and options.deduplicate, on_bad_line, tuple(kinds.values()), held_out)
     writer = SetWriter(folder, text_set.stem, pipeline.sizes, kinds)

@@ -4,7 +4,7 @@ Files of a set STEM with N pairs, all little-endian:
 
     STEM.lengths.bin    (N, 2) tokens per pair: source, target; 32-bit
     STEM.source.bin, STEM.target.bin    ids of all pairs without EOS; 16-bit if they fit, otherwise 32-bit
-    STEM.COLUMN.bin     values of a column, one pair after the other; the format depends on its kind (nmt.columns)
+    STEM.COLUMN.bin     values of a column, pair by pair; the format depends on its kind (nmt.columns)
     STEM.COLUMN.counts.bin    (N,) values per pair, 32-bit; only for kinds whose counts do not follow from the lengths
 """
 
@@ -45,7 +45,7 @@ class MappedFile:
     def __init__(
         self, path: Path, kind: np.dtype[Any], width: int = 1, size: int | None = None, wanted_by: str = ""
     ) -> None:
-        """Raises ArtefactError if `size` is given and the file has a different size. wanted_by: such as "its lengths require" """
+        """Raises ArtefactError unless the file has the given size. wanted_by: for the error, such as "its lengths require" """
         self._path = path
         with naming(path), path.open("rb") as file:
             self._size = os.fstat(file.fileno()).st_size
@@ -60,7 +60,7 @@ class MappedFile:
     def numbers(self) -> NDArray[Any]:
         """(N, width), or (N,) if width is 1.
 
-        Raises ArtefactError if the file was truncated after it was opened: reading would kill the process by SIGBUS.
+        Raises ArtefactError if the file was truncated after it was opened, because reading would kill the process with SIGBUS.
         """
         with naming(self._path):
             size = self._map.size() if self._map is not None else 0
@@ -133,7 +133,7 @@ class RowFile:
     ) -> None:
         """Raises ArtefactError for a damaged file, and if the counts do not add up to the file's size.
 
-        kind: type of a number; width: numbers per value; rows: number of rows
+        kind: type of the numbers; width: numbers per value; rows: number of rows
         bounds: smallest and largest number allowed in the file
         """
         self._path, self._rows, self._counts, self._bounds = artefact.path(f"{name}.bin"), rows, counts, bounds
@@ -165,7 +165,7 @@ class RowFile:
 
 
 class StoredColumn:
-    """A column of a set, loaded only as far as it is read. kind: name of its kind"""
+    """A column of a set, loaded on demand. kind: name of its kind"""
 
     def __init__(self, artefact: Artefact, name: str, kind: str, pairs: int, pair_lengths: Counts) -> None:
         """name: start of the file names; pair_lengths: maps pair indices (...) to (..., 2) tokens per pair
@@ -196,6 +196,6 @@ class StoredColumn:
 
 
 def open_lengths(artefact: Artefact, name: str, rows: int, width: int = 1) -> MappedFile:
-    """Open a file of lengths, (rows, width), or (rows,) if width is 1. Raises ArtefactError if it has a different size."""
+    """Open a file of lengths: (rows, width), or (rows,) if width is 1. Raises ArtefactError if the file's size is wrong."""
     path = artefact.path(name)
     return MappedFile(path, LENGTH, width, LENGTH.itemsize * rows * width, f"{rows:,} pairs require")

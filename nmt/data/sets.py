@@ -1,4 +1,4 @@
-"""The training and evaluation sets that a command works on, given by prefix or by two files; the statistics of a set."""
+"""The training and evaluation sets that a command works on, named by prefix or by two files, and the statistics of a set."""
 
 import re
 from collections import Counter
@@ -21,8 +21,8 @@ from nmt.storages.streams import COMPRESSED_ENDINGS
 from nmt.text.corpus import text_name
 
 HELD_OUT: Final = "held-out"
-COLUMN: Final = re.compile(r"([a-z][a-z0-9_-]*)(?::([\w-]+))?=(.+)", re.DOTALL)  # a value of --column
-RESERVED_NAMES: Final = ("source", "target", "lengths")  # other files of a set use these names
+COLUMN: Final = re.compile(r"([a-z][a-z0-9_-]*)(?::([\w-]+))?=(.+)", re.DOTALL)  # NAME=FILE, NAME:KIND=FILE
+RESERVED_NAMES: Final = ("source", "target", "lengths")  # names that other files of a set use
 STORAGE: Final = ("", *COMPRESSED_ENDINGS)  # possible suffixes of a prefix's files, after the language
 
 Kind = Literal["train", "valid", "test"]
@@ -52,7 +52,7 @@ class TextSet:
         return held_out if self.hold_out and self.kind != "train" else self.num_lines - held_out
 
     def holds(self, indices: Indices) -> NDArray[np.bool_]:
-        """(N,) whether pairs belong to this set. indices: (N,) pair indices, counted from 0 over all files"""
+        """(N,) whether each pair belongs to this set. indices: (N,) pair indices, counted from 0 over all files"""
         held_out = (indices + 1) % self.hold_out == 0 if self.hold_out else np.zeros(len(indices), dtype=bool)
         return np.asarray(held_out == (self.hold_out > 0 and self.kind != "train"))
 
@@ -62,7 +62,7 @@ class TextSet:
         return _with_progress(pairs, self.stem, self.num_pairs)
 
     def sample(self, size: int, seed: int) -> Iterator[Chunk]:
-        """Read `size` evenly spaced pairs of the set. seed: determines the offset of the spacing"""
+        """Read `size` evenly spaced pairs of the set. seed: determines the offset of the first pair"""
         total = self.num_pairs
         phase = int(np.random.Generator(np.random.Philox(seed)).integers(total))
 
@@ -79,7 +79,7 @@ class TextSet:
 
 
 def evenly_spaced(places: Indices, size: int, total: int, phase: int = 0) -> NDArray[np.bool_]:
-    """(N,) whether positions are among `size` evenly spaced ones out of `total`. phase: shifts them; less than total"""
+    """(N,) whether positions are among `size` evenly spaced ones out of `total`. phase: shift of these, less than `total`"""
     return np.asarray(((places + 1) * size + phase) // total > (places * size + phase) // total)
 
 
@@ -173,7 +173,7 @@ def check_regular(files: Iterable[FilePair]) -> None:
     for path in (path for pair in files for path in pair.paths):
         if path.exists() and not path.is_file():
             raise UserError(
-                f"{quoted(path)} is not a regular file, but text is read more than once (write it to a file)"
+                f"{quoted(path)} is not a regular file, but text must be read more than once (write it to a file)"
             )
 
 
@@ -183,7 +183,7 @@ def _set_name(source: str, language: str) -> str:
 
 
 def _of_corpus(files: FilePair, name: str, default: str) -> FilePair:
-    """Name the corpus of files; the name is a single word. name: the user's name, or ""; default: derived from the file name"""
+    """Name the corpus of files by a single word. name: the user's choice, or ""; default: used if there is none"""
     return replace(files, corpus=name or re.sub(r"[^\w.-]+", "_", default), is_named=bool(name))
 
 
@@ -219,7 +219,7 @@ def _of_language(prefix: str, language: str) -> Path:
 
 
 def with_counts(text_set: TextSet, counts: dict[FilePair, int]) -> TextSet:
-    """The set with its number of lines filled in. counts: lines of files counted so far; updated here
+    """The set with its number of lines filled in. counts: line counts of the files counted so far; updated here
 
     Raises InputError if files differ in length or a set is empty.
     """
@@ -248,8 +248,8 @@ class SetStatistics:
     """Statistics of `nmt prepare` for a set.
 
     read, kept, dropped: numbers of pairs; num_replaced: lines with replaced bytes; num_empty: pairs with an empty side
-    num_unknown_tags, first_unknown_tag: lines with a tag that the vocabulary lacks, and the first such tag (Encoded.unknown_tags)
-    counts: (3, 2) tokens, words and unknown tokens of source and target, in kept pairs
+    num_unknown_tags, first_unknown_tag: number of lines with a tag that the vocabulary lacks, and the first one
+    counts: (3, 2) number of tokens, words and unknown tokens of source and target, in kept pairs
     longest: (2,) tokens of the longest source and target, in kept pairs
     corpora: name and number of kept pairs of each corpus, in the order of the pairs; a name can occur several times
     altered: see Encoded

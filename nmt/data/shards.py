@@ -1,7 +1,7 @@
 """Data folders on disk: ids and columns of each set of pairs (nmt.data.row_files), and the raw text of evaluation sets.
 
 `data.json` lists the sets and their columns. The lines of an evaluation set STEM are in STEM.source.txt and STEM.target.txt.
-Opening a set checks its files; afterwards they are loaded only as far as they are read.
+Opening a set checks its files, which are then loaded on demand.
 """
 
 import hashlib
@@ -69,7 +69,7 @@ def write_facts(folder: Path, sets: list[SetFacts]) -> None:
 
 
 class Corpus:
-    """Pairs of id sequences, loaded only as far as they are read.
+    """Pairs of id sequences, loaded on demand.
 
     sources, targets: functions that map pair indices (N,) to their ids, concatenated, without EOS
     columns: extra data of the pairs, by name
@@ -87,7 +87,7 @@ class Corpus:
         for name, kind in facts.columns.items():
             if kind not in registry.names("column"):
                 message = f"column '{quoted(name)}' has the unknown kind '{quoted(kind)}'"
-                raise ArtefactError(f"{quoted(artefact.folder)}: {message} (load its plug-in by --plugin FILE)")
+                raise ArtefactError(f"{quoted(artefact.folder)}: {message} (load its plug-in with --plugin FILE)")
         self.columns = {
             name: StoredColumn(
                 artefact, f"{facts.stem}.{name}", kind, facts.pairs, lambda rows: self._lengths.numbers[rows]
@@ -184,12 +184,12 @@ class PreparedData:
 
     @cached_property
     def valid(self) -> dict[str, EvaluationSet]:
-        """The validation sets by name, in the order they were given."""
+        """The validation sets by name, in the order in which they were given."""
         return self._evaluation_sets("valid")
 
     @cached_property
     def test(self) -> dict[str, EvaluationSet]:
-        """The test sets by name, in the order they were given."""
+        """The test sets by name, in the order in which they were given."""
         return self._evaluation_sets("test")
 
     def _evaluation_sets(self, kind: str) -> dict[str, EvaluationSet]:

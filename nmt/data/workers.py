@@ -30,8 +30,8 @@ def in_order(task: Callable[[_Item], _Result], items: Iterable[_Item], workers: 
     """Yield task(item) for each item, in order. With one worker, everything runs in this process.
 
     task: picklable; sent to each worker once
-    Raises Interrupted after a stop signal, ResourceError if a worker dies, and the errors of the task. After an error, and
-    when the generator is closed, workers end at once.
+    Raises Interrupted after a stop signal, ResourceError if a worker dies, and the errors of the task. After an error, or
+    when the generator is closed, workers end immediately.
     """
     if workers == 1:
         for item in items:
@@ -103,7 +103,7 @@ class Heartbeat:
     def check(self) -> None:
         """Call while waiting. Raises ResourceError if no process used the CPU for 10 minutes, and Interrupted after a signal.
 
-        Also raises it if a process ended MAX_LOST_SECONDS ago: a pool does not notice if that process left half a result.
+        Also raises ResourceError if a process ended MAX_LOST_SECONDS ago: a pool would wait for the rest of a half-sent result.
         """
         signals.check()
         now = time.monotonic()
@@ -134,7 +134,7 @@ _task: Callable[[Any], Any] | None = None  # set in worker processes
 
 
 def become_worker(task: Callable[[Any], Any], plugins: Sequence[str] = ()) -> None:
-    """Turn this process into a worker. It leaves signals to its parent and ends with it, or by SIGTERM if another worker died.
+    """Turn this process into a worker. It leaves signals to its parent. It ends with the parent, or by SIGTERM if a worker dies.
 
     plugins: plug-ins to load, the same as in the parent
     """

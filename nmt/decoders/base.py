@@ -22,7 +22,7 @@ from nmt.models.base import Scorer, scorer_for_search
 from nmt.symbols import BOS, EOS
 from nmt.text.pipeline import Pipeline, Side
 
-MIN_FINISHED_SHARE: Final = 1 / 8  # share of finished sentences at which they are removed; removal copies the rest
+MIN_FINISHED_SHARE: Final = 1 / 8  # share of finished sentences from which removing them is worth copying the rest
 
 
 class Decoder(ABC):
@@ -30,10 +30,10 @@ class Decoder(ABC):
 
     part_name: its registered name
     n_best: maximum number of hypotheses per sentence that it returns
-    paths: number of hypotheses per sentence that it follows in parallel
+    paths: number of hypotheses per sentence that it extends in parallel
     target: the target side of the pipeline, for searches that need text; set by `use_pipeline`
     source_text: a function from the ids of a source row to its text; set by `use_pipeline`
-    filters: token filters by name, for constraints with texts for them; set by `use_pipeline`
+    filters: token filters by name, for constraints that have texts for them; set by `use_pipeline`
     variation: a number that varies the random draws for the same source; a criterion derives it from its seed and the update
     """
 
@@ -78,7 +78,7 @@ class Decoder(ABC):
 
     @abstractmethod
     def decode(self, scorer: Scorer, source: Tensor, constraints: Sequence[Constraints]) -> list[list[Hypothesis]]:
-        """Do the search; see `search`. Called in inference mode, with constraints for each row."""
+        """Run the search; see `search`. Called in inference mode, with constraints for each row."""
 
     def normalised(self, log_prob: float, length: int) -> float:
         """The score of a hypothesis, from its log-probability and length alone. length: in tokens, with EOS"""

@@ -29,9 +29,9 @@ class Continuations(NamedTuple):
     """The hypotheses of beams after one more token; (B, W) tensors, best first.
 
     ended: log-probabilities of hypotheses that end, in nats; -inf for missing ones
-    ended_from: the live hypothesis from which each of these continues
+    ended_from: the live hypothesis that each of these continues
     totals: log-probabilities of hypotheses that stay live, in nats; -inf for missing ones
-    parents: the previous hypothesis from which each of these continues
+    parents: the previous hypothesis that each of these continues
     tokens: the last tokens of the live hypotheses
     """
 
@@ -49,11 +49,11 @@ Observer = Callable[[Tensor, Continuations], None]
 class Beams:
     """The beams that are still being searched: one per sentence, or several in parallel (`groups`).
 
-    numbers: (B,) each beam's number among all beams of the source
+    numbers: (B,) each beam's index among all beams of the search
     limits: (B,) maximum number of tokens of a translation
     totals: (B, W) log-probabilities of the live hypotheses in nats, best first; (B, 1) before the first token
     tokens: (B, W, t) tokens of the live hypotheses
-    coverage: (B, W, S) attention that each source position has received from each live hypothesis; 1 at non-words;
+    coverage: (B, W, S) attention that each source position has received from each live hypothesis; 1 at EOS and padding;
         None without a penalty
     scores, log_probs: (B, W) of the finished hypotheses, best first; -inf for missing ones
     finished: (B, W, T) tokens of the finished hypotheses, padded with EOS
@@ -87,7 +87,7 @@ class Beams:
         self.begin(constraints)
 
     def begin(self, constraints: Sequence[Constraints]) -> None:
-        """Prepare the search strategy, if it depends on the constraints of each source row."""
+        """Prepare a search strategy that depends on the constraints of each source row."""
 
     @staticmethod
     def shape(options: Any) -> tuple[int, int, int]:
@@ -268,7 +268,7 @@ class Beam(Decoder):
     def decode(self, scorer: Scorer, source: Tensor, constraints: Sequence[Constraints]) -> list[list[Hypothesis]]:
         """See Decoder. Returns up to n_best hypotheses per sentence.
 
-        A hypothesis that reaches the maximum length is ended, and the log-probability of its EOS counts.
+        A hypothesis that reaches the maximum length is ended, and its score includes the log-probability of EOS.
         """
         filters = Filters(self.options, constraints, source, self.filters)
         beams = self.beams(self.options, filters.limits, source, constraints)

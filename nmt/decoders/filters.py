@@ -1,4 +1,4 @@
-"""The filters of a search. They decide which tokens may come next, from the search options and each request's constraints.
+"""The filters of a search. The search options and each request's constraints decide which tokens may come next.
 
 Dimensions: N hypotheses of all sentences, t tokens in each so far, V vocabulary, B source rows, P prefix length.
 """
@@ -37,7 +37,7 @@ class Filters:
 
     constraints: constraints on each source row
     others: further filters by name, whose texts are in the constraints
-    limits: maximum number of tokens in each row's translation, to which its prefix and phrases are added
+    limits: maximum number of tokens in each row's translation, to which the lengths of its prefix and phrases are added
     """
 
     def __init__(

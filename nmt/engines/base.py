@@ -30,7 +30,7 @@ class EngineRequest:
     search: the decoder
     phrase_search: the decoder, or one that also accepts phrases
     load: loads models, which several engines may share (`nmt.translate.open_built_in.load_scorer`)
-    refused: why each engine that was asked before has refused, by title
+    refused: why each engine that was asked earlier refused, by title
     """
 
     folders: Sequence[Path]
@@ -68,7 +68,7 @@ class Engine(ABC):
 
     @abstractmethod
     def refusal(self, request: EngineRequest) -> str:
-        """The reason why results would differ from those of the engine `torch`, or an empty string if they would not.
+        """The reason why results would differ from those of the engine `torch`; empty if they would not.
 
         Raises UserError if the engine is not installed.
         """
@@ -94,7 +94,7 @@ def kind_of_folder(folder: Path) -> str:
 
 
 def open_engine(request: EngineRequest) -> SearchEngine:
-    """Open the engine that the options name, or with `auto` the first that does not refuse. Raises UserError."""
+    """Open the engine that the options name, or with `auto` the first that does not refuse. Raises UserError without one."""
     known, given, reason = engines(), request.options.engine, ""
     readers = [name for name, engine in known.items() if set(engine.folder_kinds) & set(request.kinds)]
     if readers and given not in (AUTO, *readers):

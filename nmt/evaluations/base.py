@@ -1,7 +1,7 @@
 """The interfaces for evaluations, and for checks of the texts before an evaluation.
 
 A registered evaluation is built as `cls(options)` if one of its options is set. `options` are the options of `nmt evaluate`;
-they are also an instance of the evaluation's options class. Without an active evaluation, each metric gives a score. Registered
+they are also an instance of the evaluation's options class. Without an active evaluation, each metric prints a score. Registered
 checks are built in the same way, and all of them run. `nmt train` builds checks with its own options, and uses only `doubts`.
 """
 
@@ -36,7 +36,7 @@ class Evaluation(ABC):
     order: if several evaluations are active, the one with the lowest order is used
     uses_metrics: whether it uses the metrics of --metrics; if not, it receives none
     task: label of the progress bar
-    changes: changes that checks made to the texts, appended to each signature: `|unicode:nfc`
+    changes: changes that checks made to the texts, appended to each signature, such as `|unicode:nfc`
     """
 
     order: ClassVar[int] = 0

@@ -61,4 +61,4 @@ class FeedForward(nn.Module):
 
     @abstractmethod
     def search_step(self) -> Projection:
-        """The function that computes `forward` for states (N, D) in one search, without gradient."""
+        """The function that computes `forward` for states (N, D) in one search, without gradients."""

@@ -19,7 +19,7 @@ Forbid = Callable[[Sequence[int], int], NDArray[np.bool_]]
 
 
 class Filter(ABC):
-    """Forbids tokens, depending on the texts of a request.
+    """A filter, which forbids tokens depending on the texts of a request.
 
     target: target side of the model's text pipeline
     """
@@ -29,7 +29,7 @@ class Filter(ABC):
 
     @classmethod
     def texts_of_all(cls, options: Any) -> Sequence[str]:
-        """The texts that apply to every request, from the filter's options. Called only once, because a file can be a pipe."""
+        """The texts that apply to every request, from the filter's options. Called only once, because a file may be a pipe."""
         return ()
 
     def prepared(self, texts: Sequence[str]) -> tuple[str, ...]:

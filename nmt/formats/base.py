@@ -65,7 +65,7 @@ class Format(ABC):
 
 
 def format_of(names: Sequence[str]) -> str:
-    """The format of the first file that is a document, judged by name endings; LINES if there is none."""
+    """The format of the first file that is a document, judging by the ends of file names; LINES if there is none."""
     tables: list[Mapping[str, Sequence[str]]] = registry.declared("format", "endings")
     formats = {ending: format for table in tables for format, endings in table.items() for ending in endings}
     endings = (Path(text_name(Path(name))).suffix.lower() for name in names)

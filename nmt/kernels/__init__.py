@@ -1,1 +1,1 @@
-"""Kernels, which are faster replacements for methods. If no kernel fits, a method uses torch's operations."""
+"""Kernels, which are faster replacements for methods. A method without a suitable kernel uses torch's operations."""

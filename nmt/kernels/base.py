@@ -26,18 +26,18 @@ class Kernel(ABC):
 
     @abstractmethod
     def fits(self, owner: Any, inputs: Tensor) -> bool:
-        """Whether it supports inputs of this device and type. For a loss, the inputs are the features (N, D)."""
+        """Whether it supports inputs on this device and of this type. For a loss, the inputs are the features (N, D)."""
 
     @abstractmethod
     def compute(self, owner: Any, *given: Any) -> Any:
         """Compute the method's result from its arguments.
 
-        The gradient of a loss is always computed immediately, with a factor of 1, so a kernel may compute both together.
+        The gradient of a loss is always computed immediately, with a factor of 1, so a kernel may compute it along with the loss.
         """
 
 
 def has_kernel(name: str) -> Callable[[Method], Method]:
-    """Decorator for a method that the kernel with this name may replace. It does not apply to methods that override it."""
+    """A decorator for a method that the kernel of this name may replace. The kernel does not replace overriding methods."""
 
     def declared(method: Method) -> Method:
         method.kernel = name  # type: ignore[attr-defined]

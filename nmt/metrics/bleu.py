@@ -1,4 +1,4 @@
-"""BLEU (Papineni et al., 2002) by sacreBLEU, with a check that its tokenizer is available."""
+"""BLEU (Papineni et al., 2002) as computed by sacreBLEU, with a check that its tokenizer is available."""
 
 from functools import cached_property
 from importlib import import_module
@@ -43,7 +43,7 @@ class Bleu(SacreBleuMetric):
 
     @property
     def tokenizer(self) -> str:
-        """The name of the tokenizer: the one from --tokenize, or the default of the language."""
+        """The name of the tokenizer: the one from --tokenize, or the default for the language."""
         given = self.options.tokenize
         return installed_tokenizer(self.options.target_lang or self.language) if given == AUTO else given
 
@@ -75,7 +75,7 @@ class Bleu(SacreBleuMetric):
 
 
 def _check_tokenizer_model(name: str) -> None:
-    """Raise ResourceError if a tokenizer's model file is missing. sacreBLEU's own download is unpinned and has no time-out."""
+    """Raise ResourceError if a tokenizer's model file is missing. sacreBLEU's own download is not pinned and has no timeout."""
     from sacrebleu.tokenizers import tokenizer_spm
 
     if name in tokenizer_spm.SPM_MODELS:

@@ -1,4 +1,4 @@
-"""chrF2 (Popović, 2015; 2016) by sacreBLEU."""
+"""chrF2 (Popović, 2015; 2016) as computed by sacreBLEU."""
 
 from typing import Any
 

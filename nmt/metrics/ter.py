@@ -1,4 +1,4 @@
-"""Translation edit rate (Snover et al., 2006) by sacreBLEU."""
+"""Translation edit rate (Snover et al., 2006) as computed by sacreBLEU."""
 
 from typing import Any, ClassVar
 
@@ -24,5 +24,5 @@ class Ter(SacreBleuMetric):
 
     @property
     def splits_characters(self) -> bool:
-        """Whether each character counts as a word, sacreBLEU's option for Chinese and Japanese."""
+        """Whether each character counts as a word, which is sacreBLEU's option for Chinese and Japanese."""
         return language_tokenizer(self.options.target_lang or self.language) in ("zh", "ja-mecab")

@@ -1,1 +1,1 @@
-"""Mixers, the parts of a Transformer layer that read other positions of its own text."""
+"""Mixers, the parts of a Transformer layer that read other positions of the same text."""

@@ -1,8 +1,8 @@
-"""The interface of mixers, the parts of a Transformer layer that read the other positions of its own text.
+"""The interface of mixers, the parts of a Transformer layer that read other positions of the same text.
 
 A registered mixer is built as `cls(options, shape)`, with the options of the Transformer, which include its own, and the shape of
 an attention layer. With some options, a mixer replaces another one; its options class declares this (see `registry.selected`).
-Dimensions: B sentences, T positions, D width, N rows of a search, G heads of keys and values.
+Dimensions: B sentences, T positions, D width, N rows of a search, G key and value heads.
 """
 
 from abc import abstractmethod
@@ -24,7 +24,7 @@ The caller may write into the output. The first past comes from `begin`.
 
 
 class FirstPast(NamedTuple):
-    """The empty past before the first step of a search.
+    """The past before the first step of a search. It is empty.
 
     sentences, hypotheses: tensors by name, (B, ...) and (N, ...), for `State`
     """
@@ -34,7 +34,7 @@ class FirstPast(NamedTuple):
 
 
 class Mixer(nn.Module):
-    """The part of a layer in which each position reads other positions of its text.
+    """The part of a layer in which each position reads other positions of the same text.
 
     can_be_captured: whether CUDA graphs can repeat its step, which must then read entries as SelfAttention does
     residual_outputs: name patterns of its last weights; a layer with zeros there leaves its input unchanged. Empty if it has none
@@ -45,7 +45,7 @@ class Mixer(nn.Module):
 
     @classmethod
     def decoder_shape(cls, options: Any, shape: AttentionShape) -> AttentionShape:
-        """The shape of all attention in the decoder. Called on the mixer used for self-attention. shape: the encoder's shape"""
+        """The shape of all attention layers in the decoder. Called on the self-attention mixer. shape: the encoder's shape"""
         return shape
 
     @abstractmethod
@@ -53,16 +53,16 @@ class Mixer(nn.Module):
         """states: (B, T, D) -> (B, T, D)
 
         mask: (B, 1, 1, T), False at padding; not needed if causal, because padding follows the tokens
-        causal: whether a position sees no later position, as in a decoder
+        causal: whether each position sees only itself and earlier positions, as in a decoder
         """
 
     @abstractmethod
     def begin(self, memory: Tensor, dtype: torch.dtype) -> FirstPast:
-        """The past before a search. memory: (B, S, D); dtype: the type of projections"""
+        """The past before a search. memory: (B, S, D); dtype: the type of the projections"""
 
     @abstractmethod
     def search_step(self) -> MixerStep:
-        """The function that computes the mixer at the next position of a search, without gradient."""
+        """The function that computes the mixer at the next position of a search, without gradients."""
 
     def before_step(self, tokens: Tensor, state: State, sentences: int) -> Any:
         """Compute the context of a step once for the mixers of all layers.
@@ -74,7 +74,7 @@ class Mixer(nn.Module):
         return state.length
 
     def flops(self, length: Tensor) -> Tensor:
-        """The FLOPs for texts of these lengths, without linear layers: (N,) int64. length: (N,) int64"""
+        """The FLOPs for texts of these lengths, apart from linear layers: (N,) int64. length: (N,) int64"""
         return torch.zeros_like(length)
 
     def state_numbers(self, length: int) -> int:

@@ -1,6 +1,6 @@
 """Multi-head self-attention (Vaswani et al., 2017, section 3.2.3).
 
-Dimensions: B sentences, T positions, D width, H heads, G heads of keys and values (each shared by H / G query heads), K and V
+Dimensions: B sentences, T positions, D width, H heads, G key and value heads (each shared by H / G query heads), K and V
 width of a head's keys and values; in a search W hypotheses per sentence, N = B * W rows, E entries, C capacity of a cache in
 entries.
 """
@@ -56,7 +56,7 @@ class SelfAttention(AttentionLayer, Mixer):
         return self.attend(queries, keys, values, mask, causal)
 
     def begin(self, memory: Tensor, dtype: torch.dtype) -> FirstPast:
-        """See Mixer. The past has the transposed keys (B, G, K, C) and values (B, G, C, V) of every entry."""
+        """See Mixer. The past contains the transposed keys (B, G, K, C) and values (B, G, C, V) of every entry."""
         B, (_, (G, K), (_, V)) = len(memory), self.parts
         keys, values = memory.new_empty(B, G, K, 0, dtype=dtype), memory.new_empty(B, G, 0, V, dtype=dtype)
         return FirstPast({"keys": keys, "values": values}, {})
@@ -86,7 +86,7 @@ class SelfAttention(AttentionLayer, Mixer):
         return step
 
     def flops(self, length: Tensor) -> Tensor:
-        """See Mixer. Masked scores count, because they are computed."""
+        """See Mixer. Masked scores are counted, because they are computed."""
         return length**2 * 2 * self.shape.heads * (self.shape.keys + self.shape.values)
 
     def state_numbers(self, length: int) -> int:

@@ -27,7 +27,7 @@ from nmt.symbols import PAD
 
 FLOAT32_BYTES: Final = 4
 INT64_BYTES: Final = 8
-# Matrix products in an update for each one in the forward pass: itself, and the gradients of its input and its weight.
+# Matrix products in an update per product in the forward pass: the product, and the gradients of its input and weight.
 PRODUCTS_PER_UPDATE: Final = 3
 
 
@@ -47,7 +47,7 @@ class Output(NamedTuple):
 
     features: (B, T, D), from which `model.output` computes logits (B, T, V)
     extra_losses: auxiliary losses by name, which are added to the criterion's loss
-    reported: statistics by name, only logged
+    reported: statistics by name, which are only logged
     attention: (B, T, S) weights of the source positions; each row sums to 1; None if the model has no attention
     """
 
@@ -58,7 +58,7 @@ class Output(NamedTuple):
 
     @classmethod
     def of_parts(cls, features: Tensor, parts: Sequence[ExtraLosses], count: Tensor) -> "Output":
-        """Combine inner parts: the sums of their losses and the means of their statistics, each weighted by a count ()."""
+        """Combine inner parts: sum their losses and average their statistics. count: () the weight of each result"""
         first = parts[0] if parts else ExtraLosses()
         losses = {name: sum(part.losses[name] for part in parts) for name in first.losses}
         means = {name: sum(part.statistics[name] for part in parts) / len(parts) for name in first.statistics}
@@ -110,7 +110,7 @@ class SearchScorer:
 def scorer_for_search(scorer: Scorer) -> Scorer:
     """Return the Scorer for one search, in inference mode and under the current autocast.
 
-    This is the result of the method `for_search()`, which looks up the weights once, or the Scorer itself without that method.
+    This is the result of the method `for_search()`, which looks up the weights once, or the Scorer itself if it has none.
     """
     for_search: Callable[[], Scorer] = getattr(scorer, "for_search", lambda: scorer)
     return for_search()
@@ -127,14 +127,14 @@ class Model(nn.Module, Scorer):
     reads_source: whether the prediction depends on the source; False for a language model
     has_attention: whether a watched step provides the attention to the source positions
     training_options: names of options that only training reads; they may differ from those of an --init-from model
-    reads_characters: whether tokens must be characters; training checks this
+    reads_characters: whether tokens must be characters, which training checks
     repeats_layers: whether a pass calls a layer several times, or a number of times that depends on the lengths; FSDP then
         shards all layers together
     alignment_layer: the "cross" layer whose mean over heads aligns source and target best (`State.attention`)
     watched: whether the next pass must provide `Output.attention`
     temperature: divisor of logits for calibrated probabilities (nmt score --calibrate); None without calibration
     can_be_captured: whether the work of a pass depends only on the sizes of its batch, so that a CUDA graph can repeat it
-    depths: the number of encoder and decoder layers in a pass if the first few alone also form a network; otherwise None
+    depths: the number of encoder and decoder layers in a pass; None if the first few alone do not form a network
     residual_outputs: name patterns of the weights at the end of residual branches, if any. A layer with zeros there leaves its
         input unchanged, so it can be added to a trained model
     """
@@ -162,12 +162,12 @@ class Model(nn.Module, Scorer):
 
     @abstractmethod
     def forward(self, batch: Batch) -> Output:
-        """Compute the features of each target position, given the source and the earlier target tokens."""
+        """Compute the features at each target position, given the source and the earlier target tokens."""
 
     def for_search(self, output: Projection | None = None) -> Scorer:
         """Return the model as the Scorer of one search, which looks up its weights once.
 
-        output: replaces the model's projection, (N, D) -> (N, V'), without gradient; a model that defines `step` ignores it
+        output: replaces the model's projection, (N, D) -> (N, V'), without gradients; a model that defines `step` ignores it
             and predicts the whole vocabulary
         """
         if type(self).step is not Model.step:
@@ -210,7 +210,7 @@ class Model(nn.Module, Scorer):
         return torch.log_softmax(logits, dim=-1, out=result)
 
     def output_step(self) -> Projection:
-        """The function that computes `output` in one search, without gradient. Looks up the weights once, if it is linear."""
+        """The function that computes `output` in one search, without gradients. A linear layer's weights are looked up once."""
         return step_of(self.output)
 
     def _dropout(self, vectors: Tensor) -> Tensor:
@@ -218,7 +218,7 @@ class Model(nn.Module, Scorer):
         return dropout(vectors, cast(Any, self).options.dropout, self.training)
 
     def state_bytes(self, source_length: int, target_length: int) -> int:
-        """The bytes of search state of one hypothesis after `target_length` steps, including the state of its sentence.
+        """The size in bytes of a hypothesis' search state after `target_length` steps, including the state of its sentence.
 
         By default the growth in the first step is measured and multiplied by `target_length`.
         """
@@ -230,13 +230,13 @@ class Model(nn.Module, Scorer):
         return initial + target_length * (_num_bytes(state) - initial)
 
     def num_parameters(self) -> int:
-        """The number of trainable parameters. Shared ones count once."""
+        """The number of trainable parameters. Shared parameters count once."""
         return sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
 
     def flops(self, source: Tensor, target: Tensor) -> Tensor:
         """The FLOPs of computing features and logits of sentence pairs, forward only: (N,) int64; see nmt.nn.cost.
 
-        By default six pairs are measured and the others interpolated. Models with a closed form override this.
+        By default, six pairs are measured and the others are interpolated. Models with a closed form override this.
 
         source, target: (N,) int64, the positions that the model reads on each side, with EOS but without padding
         """
@@ -275,7 +275,7 @@ class Model(nn.Module, Scorer):
 
     @contextmanager
     def _measuring(self) -> Iterator[torch.device]:
-        """Context in evaluation mode that does not affect the random draws of training. Yields the model's device."""
+        """A context in evaluation mode that does not affect the random draws of training. Yields the model's device."""
         device, training = next(self.parameters()).device, self.training
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             self.eval()
@@ -302,7 +302,7 @@ def embeddings(
 
 
 def embedding(size: int, width: int, std: float) -> nn.Embedding:
-    """An embedding table initialised from N(0, std^2). The row of padding is zero and never used."""
+    """An embedding table initialised from N(0, std^2). The row for padding is zero and never used."""
     table = nn.Embedding(size, width, padding_idx=PAD)
     nn.init.normal_(table.weight, std=std)
     with torch.no_grad():

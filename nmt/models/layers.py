@@ -1,4 +1,4 @@
-"""The Transformer's layers (Vaswani et al., 2017, section 3.1), with norms after each sub-layer (as in the paper) or before.
+"""The Transformer's layers (Vaswani et al., 2017, section 3.1), with a norm after each sub-layer (as in the paper) or before it.
 
 Dimensions: B sentences, S source and T target positions, D width, H heads, N rows of a search.
 """
@@ -19,7 +19,7 @@ EPSILON: Final = 1e-6  # added to the variance in layer normalisation, as in the
 
 
 class RMSNorm(nn.RMSNorm):
-    """RMS normalisation, x / sqrt(mean(x^2) + epsilon) * weight (Zhang and Sennrich, 2019), in the weight's number format."""
+    """RMS normalisation (Zhang and Sennrich, 2019) in the weight's number format: x / sqrt(mean(x^2) + epsilon) * weight"""
 
     def forward(self, states: Tensor) -> Tensor:
         """(..., D) -> (..., D)"""
@@ -49,7 +49,7 @@ class LayerShape:
 
 
 class Residual(nn.Module):
-    """A residual connection and a norm around a sub-layer f: norm(x + dropout(f(x))), section 5.4.
+    """A residual connection and a norm around a sub-layer f: norm(x + dropout(f(x))) (section 5.4).
 
     With pre_norm: x + dropout(f(norm(x))).
     """
@@ -66,22 +66,22 @@ class Residual(nn.Module):
         return normed
 
     def after(self, states: Tensor, change: Tensor) -> Tensor:
-        """Compute the result from x and the output of f: (..., D). It has the type of x if that has more bits."""
+        """Compute the result from x and the output of f: (..., D). The result has x's type if that has more bits."""
         result = states + dropout(change, self.dropout, self.training)
         return result if self.pre_norm else self.norm(result)
 
 
 LayerStep = Callable[[Tensor, Past, Any, tuple[KeysValues, Tensor] | None], tuple[Tensor, Past]]
-"""(states, past, context, memory) -> output (N, D) and new past; see MixerStep. memory: keys and values with the bias of padding,
+"""(states, past, context, memory) -> output (N, D) and new past; see MixerStep. memory: keys and values with the padding bias,
 or None without a memory."""
 
 
 class TransformerLayer(nn.Module):
     """A layer with self-attention, attention to the encoder's output (only in a decoder) and a feed-forward network.
 
-    self_attention: self-attention or a different mixer; all are saved under this name
+    self_attention: self-attention or another mixer; any mixer is saved under this name
     cross_attention: the attention to the encoder's output, or None
-    causal: whether a position sees no later position, as in a decoder and in a language model
+    causal: whether a position cannot see later positions, as in a decoder or a language model
     """
 
     cross_attention: CrossAttention
@@ -107,7 +107,7 @@ class TransformerLayer(nn.Module):
     def forward(self, states: Tensor, mask: Tensor | None = None, memory: Tensor | None = None) -> Tensor:
         """states: (B, T, D) -> (B, T, D)
 
-        mask: (B, 1, 1, S), False at padding of the memory (B, S, D), or of the states in an encoder. A causal layer needs no mask
+        mask: (B, 1, 1, S), False at padding in the memory (B, S, D), or in the states of an encoder. A causal layer needs no mask
             for its states, because padding follows the tokens and no position looks ahead.
         """
         mixing, feeding = self.self_attention_residual, self.feed_forward_residual
@@ -119,7 +119,7 @@ class TransformerLayer(nn.Module):
         return feeding.after(states, self.feed_forward(feeding.before(states)))
 
     def search_step(self) -> LayerStep:
-        """The function that computes a causal layer at the next position of a search, without gradient."""
+        """The function that computes a causal layer at the next position of a search, without gradients."""
         mix, feed_forward = self.self_attention.search_step(), self.feed_forward.search_step()
         attend = self.cross_attention.search_step() if self.reads_memory else None
         mixing, feeding = self.self_attention_residual, self.feed_forward_residual
@@ -138,7 +138,7 @@ class TransformerLayer(nn.Module):
 
 
 def residual_outputs(layers: Sequence[TransformerLayer]) -> Sequence[str]:
-    """Patterns of the names of the last weights in the sub-layers of these layers; empty if a sub-layer declares none."""
+    """Name patterns for the last weights of these layers' sub-layers; empty if a sub-layer declares none."""
     parts = [("self_attention", layer.self_attention.residual_outputs) for layer in layers]
     parts += [("feed_forward", layer.feed_forward.residual_outputs) for layer in layers]
     if not all(patterns for _, patterns in parts):

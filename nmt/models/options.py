@@ -6,7 +6,7 @@ from nmt import opt
 from nmt.options import choice, probability_opt, size_opt
 from nmt.registry import open_options_class
 
-MAX_INIT: Final = 1000.0  # largest initial weight; far above any from which a network can learn
+MAX_INIT: Final = 1000.0  # maximum size of an initial weight; no network could learn from weights this large
 TIE: Final = "embeddings to share: source, target and output (all), or only target and output (target)"
 
 Tie = Literal["all", "target", "none"]
@@ -44,7 +44,7 @@ class TransformerOptions:
     )
     attention_bias: bool = opt(False, "add biases to the attention projections, as fairseq does")
     output_bias: bool = opt(False, "add a bias to the logits; the paper has none")
-    source_eos: bool = opt(True, "let attention see the source's end symbol; OpenNMT models have none")
+    source_eos: bool = opt(True, "let attention see the source's end symbol, which OpenNMT models do not have")
     tie: Tie = opt("all", TIE)
     tie_layers: Literal["none", "encoder", "decoder", "all"] = opt(
         "none", "stacks whose layers share one set of weights (Dabre and Fujita, 2019)"

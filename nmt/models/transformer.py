@@ -28,7 +28,7 @@ from nmt.symbols import EOS, PAD
 
 @register("model", "transformer", TransformerOptions)
 class Transformer(Model):
-    """The Transformer of "Attention Is All You Need": an encoder and a decoder with only attention and feed-forward layers.
+    """The Transformer of "Attention Is All You Need": an encoder and a decoder made only of attention and feed-forward layers.
 
     new_search: builds the Scorer of a search; a speedup may replace TransformerSearch
     state_copies: number of copies of the search state that a search keeps in memory
@@ -40,7 +40,7 @@ class Transformer(Model):
     def __init__(self, options: TransformerOptions, vocabularies: Vocabularies) -> None:
         super().__init__()
         self.new_search: Callable[[Transformer, Projection], Scorer] = TransformerSearch
-        self.alignment_layer = options.decoder_layers - 1  # the best in benchmarks/alignment.py (docs/measurements.md)
+        self.alignment_layer = options.decoder_layers - 1  # the layer that aligns best in benchmarks/alignment.py
         o, self.options, self.width = options, options, options.d_model
         self.depths: tuple[int, int] = (o.encoder_layers, o.decoder_layers)
         shape = LayerShape(o.d_model, o.dropout, o.norm_position == "pre", o.norm_epsilon, o.norm)
@@ -60,7 +60,7 @@ class Transformer(Model):
             self.output.weight = self.target_embedding.weight
 
     def _add_layers(self, shape: LayerShape) -> None:
-        """Add encoder and decoder, and set the model's attributes that depend on their components."""
+        """Add the encoder and the decoder, and set the model's attributes that depend on their components."""
         o = self.options
         d_k, d_v = o.d_k or o.d_model // o.heads, o.d_v or o.d_model // o.heads
         in_encoder = AttentionShape(o.d_model, o.heads, d_k, d_v, o.attention_bias, o.attention_dropout)
@@ -90,12 +90,12 @@ class Transformer(Model):
 
     @property
     def encoder_layers(self) -> list[TransformerLayer]:
-        """The encoder layers in the order of a pass."""
+        """The encoder layers in the order of a forward pass."""
         return cast(list[TransformerLayer], [*self.encoder][: self.depths[0]])
 
     @property
     def decoder_layers(self) -> list[TransformerLayer]:
-        """The decoder layers in the order of a pass."""
+        """The decoder layers in the order of a forward pass."""
         return cast(list[TransformerLayer], [*self.decoder][: self.depths[1]])
 
     def forward(self, batch: Batch) -> Output:
@@ -137,7 +137,7 @@ class Transformer(Model):
         return mask[:, None, None, :]
 
     def flops(self, source: Tensor, target: Tensor) -> Tensor:
-        """See Model. Each linear layer reads each position once. Masked attention scores count, because they are computed."""
+        """See Model. Each linear layer reads each position once. Masked attention scores count, as they are computed."""
         encoder, decoder = self.encoder_layers, self.decoder_layers
         of_memory = linear_flops(*(layer.cross_attention.keys_values for layer in decoder))
         flops = source * (linear_flops(*encoder) + of_memory)
@@ -156,7 +156,7 @@ class Transformer(Model):
         return {kind: torch.stack(layers) for kind, layers in kinds.items() if layers}
 
     def start(self, source: Tensor) -> State:
-        """See Scorer. The state has each layer's keys and values of the memory, and the past of each mixer."""
+        """See Scorer. The state holds each layer's keys and values of the memory, and the past of each mixer."""
         mask = self._visible(source)  # B 1 1 S
         memory = self._encode(source, mask)
         padding_bias = mask.new_zeros(mask.shape, dtype=torch.float32).masked_fill_(~mask, -math.inf)  # B 1 1 S
@@ -177,11 +177,11 @@ class Transformer(Model):
         return self.new_search(self, output or self.output_step())
 
     def search_steps(self) -> list[LayerStep]:
-        """The search step of each decoder layer, which has looked up its weights."""
+        """The search step of each decoder layer, with its weights already looked up."""
         return [layer.search_step() for layer in self.decoder_layers]
 
     def state_bytes(self, source_length: int, target_length: int) -> int:
-        """See Model. Counts float32 keys and values of the memory, the bias of padding, and the past."""
+        """See Model. Counts float32 keys and values of the memory, the padding bias, and the past."""
         layer, layers = self.decoder_layers[0], self.options.decoder_layers
         shape = layer.cross_attention.shape
         of_memory = shape.groups * source_length * (layers * (shape.keys + shape.values) + 1)
@@ -190,10 +190,10 @@ class Transformer(Model):
 
 
 class TransformerSearch(Scorer):
-    """A Transformer as the Scorer of one search, which has looked up its weights.
+    """A Transformer as the Scorer of one search, for which its weights are looked up once.
 
     output: see Model.for_search
-    layers: the search step of each decoder layer, or None to look them up
+    layers: the search steps of the decoder layers; None to look them up
     """
 
     def __init__(self, model: Transformer, output: Projection, layers: Sequence[LayerStep] | None = None) -> None:
@@ -239,5 +239,5 @@ def _selected(kind: str, name: str, options: TransformerOptions) -> Any:
 
 
 def _stack(new_layer: Callable[[int], TransformerLayer], depth: int, tied: bool) -> nn.ModuleList:
-    """The layers of an encoder or a decoder. If tied, all are the same layer. new_layer: makes a layer by number, from 1"""
+    """The layers of an encoder or a decoder. If tied, all are the same. new_layer: makes the layer with a given number, from 1"""
     return nn.ModuleList([new_layer(1)] * depth if tied else [new_layer(i + 1) for i in range(depth)])

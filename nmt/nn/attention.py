@@ -19,7 +19,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from nmt.nn.dropout import dropout
 from nmt.nn.linear import Linear, Projection
 
-MAX_PLAIN_SCORES: Final = 128**2  # scores per head up to which training on a CPU is faster without a fused kernel
+MAX_PLAIN_SCORES: Final = 128**2  # up to this many scores per head, training on a CPU is faster without a fused kernel
 INITIAL_CACHE_STEPS: Final = 16
 
 _recorded: ContextVar[list[Tensor] | None] = ContextVar("recorded", default=None)
@@ -49,7 +49,7 @@ class AttentionShape:
 
 @contextmanager
 def recording(is_wanted: bool = True) -> Iterator[list[Tensor]]:
-    """Context that records, if wanted, the weights (B, H, T, S) of every attention computed in it, in order."""
+    """Context that records, if requested, the weights (B, H, T, S) of each attention computed in it, in order."""
     weights: list[Tensor] = []
     token = _recorded.set(weights if is_wanted else _recorded.get())
     try:
@@ -59,7 +59,7 @@ def recording(is_wanted: bool = True) -> Iterator[list[Tensor]]:
 
 
 def recompute_contexts() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-    """The contexts for a layer's pass and for its recomputation, so that both choose the same kernels."""
+    """Contexts for a layer's forward pass and for its recomputation, in which both choose the same kernels."""
     return nullcontext(), nullcontext() if _recorded.get() is None else recording()
 
 
@@ -70,7 +70,7 @@ def attention(
 
     queries: (B, H, T, K); keys: (B, G, S, K); values: (B, G, S, V)
     mask: (B, 1, 1 or T, S), True where a key is visible, at least one per row
-    causal: whether a query sees no key after its own position; if True, the mask is not used
+    causal: whether a query cannot see keys after its own position; if True, the mask is ignored
     """
     with not_cast(queries, keys, values):
         if _plain_is_faster(queries, keys):
@@ -81,7 +81,7 @@ def attention(
 
 
 def visibility_bias(queries: Tensor, keys: int, mask: Tensor | None, causal: bool) -> Tensor:
-    """A bias of 0 for visible keys and minus infinity for others: (B or 1, 1, 1 or T, S). keys: S; see `attention`"""
+    """A bias of 0 for visible keys and minus infinity for others: (B or 1, 1, 1 or T, S). keys: S; others: see `attention`"""
     if causal:
         return queries.new_full((queries.shape[2], keys), -math.inf).triu(1)[None, None]  # 1 1 T S
     bias = queries.new_zeros(1, 1, 1, 1)
@@ -89,7 +89,7 @@ def visibility_bias(queries: Tensor, keys: int, mask: Tensor | None, causal: boo
 
 
 def _plain_is_faster(queries: Tensor, keys: Tensor) -> bool:
-    """Whether to avoid a fused kernel: to record weights, or because of its overhead when training on short sentences."""
+    """Whether to avoid fused kernels: to record weights, or because of their overhead when training on short sentences."""
     if torch.compiler.is_compiling():
         return False
     are_short = queries.shape[2] * keys.shape[2] <= MAX_PLAIN_SCORES
@@ -119,7 +119,7 @@ def attention_of_transposed(
     dropout_probability: float = 0.0,
     extra_sums: Projection | None = None,
 ) -> Tensor:
-    """Compute equation 1 with transposed keys: (B, H, T, V). With few queries this is several times as fast on a CPU.
+    """Compute equation 1 with transposed keys: (B, H, T, V). With few queries, this is several times faster on a CPU.
 
     The queries of all heads that share keys are multiplied at once.
 
@@ -162,7 +162,7 @@ CrossAttentionStep = Callable[[Tensor, KeysValues, Tensor], Tensor]
 
 
 class AttentionLayer(nn.Module):
-    """The base class of self-attention and cross-attention: heads, and the output projection of their weighted sums.
+    """The base class of self-attention and cross-attention, with the heads and the projection of their weighted sums.
 
     parts: number and width of the heads for queries, keys and values
     """
@@ -176,7 +176,7 @@ class AttentionLayer(nn.Module):
     def linear(self, inputs: int, outputs: Sequence[int]) -> Linear:
         """A linear layer that computes several outputs at once."""
         linear = Linear(inputs, sum(outputs), bias=self.shape.bias)
-        for part in linear.weight.split(list(outputs)):  # initialised separately, like Tensor2Tensor
+        for part in linear.weight.split(list(outputs)):  # initialised separately, as in Tensor2Tensor
             nn.init.xavier_uniform_(part)
         if self.shape.bias:
             nn.init.zeros_(linear.bias)
@@ -203,7 +203,7 @@ class AttentionLayer(nn.Module):
 
 
 class CrossAttention(AttentionLayer):
-    """Attention to a memory. One matrix projects its keys and values, which are computed once per sentence."""
+    """Attention to a memory. One matrix computes its keys and values, once per sentence."""
 
     def __init__(self, shape: AttentionShape) -> None:
         super().__init__(shape)
@@ -221,7 +221,7 @@ class CrossAttention(AttentionLayer):
         return self.attend(queries, *memory, mask, False)
 
     def search_step(self) -> CrossAttentionStep:
-        """The function that computes the layer in one search, without gradient."""
+        """The function that computes the layer during one search, without gradients."""
         project, project_output = self.queries.search_step(), self.output.search_step()
 
         def step(states: Tensor, memory: KeysValues, bias: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The cost of layers in floating-point operations (FLOPs), counted like torch.utils.flop_counter.
+"""The cost of layers in floating-point operations (FLOPs), counted as in torch.utils.flop_counter.
 
 A multiply-add counts as 2. Only matrix products count, including those of attention. Element-wise operations do not.
 """
@@ -14,14 +14,14 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nmt.nn.matmul import Products, using
 
-MIN_MEASURED_LENGTH: Final = 8  # the shortest of the three lengths that are measured
+MIN_MEASURED_LENGTH: Final = 8  # the shortest of the three measured lengths
 LENGTH_STRIDE: Final = 8  # distance between these lengths
 
 
 def linear_flops(*modules: nn.Module | None) -> int:
     """The FLOPs of modules at one position. A module that is passed twice counts twice.
 
-    Linear layers count, and modules with a method `token_flops`, which returns their additional cost.
+    This counts linear layers, and modules with a method `token_flops`, which returns their additional cost.
     """
     present = [module for module in modules if module is not None]
     layers = (layer for module in present for layer in module.modules() if isinstance(layer, nn.Linear))
@@ -57,7 +57,7 @@ def _plain_recurrence() -> Iterator[None]:
 
 
 def interpolated_cost(cost: Callable[[int, int], int]) -> Callable[[Tensor, Tensor], Tensor]:
-    """Measure FLOPs for six pairs of lengths, and interpolate with Newton's quadratic polynomial.
+    """Measure FLOPs for six pairs of lengths, and interpolate with a quadratic Newton polynomial.
 
     The result is exact if each layer's cost is linear in the lengths or in a product of two of them; otherwise approximate.
 

@@ -25,7 +25,7 @@ def dropout(states: Tensor, probability: float, training: bool) -> Tensor:
 
 
 def _scaled_mask(shape: torch.Size, probability: float, dtype: torch.dtype) -> Tensor:
-    """The factor on each number: 0 if it is dropped, otherwise the value that makes the mean 1."""
+    """The factor for each number: 0 if it is dropped, otherwise the value that makes the mean 1."""
     dropped = min(round(probability * DRAW_VALUES), DRAW_VALUES - 1)
     draws = torch.empty(-(-shape.numel() // 4), dtype=torch.int64, device="cpu").random_(-(2**63), None)
     kept = draws.view(torch.int16)[: shape.numel()].ge_(dropped - DRAW_VALUES // 2)

@@ -1,4 +1,4 @@
-"""Losses from inner parts of a model, such as the balance of experts. A pass collects them; layers do not return them."""
+"""Losses from inner parts of a model, such as the load balance of experts. A pass collects them; layers do not return them."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ class ExtraLosses(NamedTuple):
     """The losses that a part of a model adds to a pass: scalars () by name.
 
     losses: trained, already weighted
-    statistics: only logged, without gradient
+    statistics: only logged, without gradients
     """
 
     losses: Mapping[str, Tensor] = {}
@@ -42,7 +42,7 @@ def add_losses(losses: ExtraLosses) -> None:
 
 @contextmanager
 def at_tokens(tokens: Tensor | None) -> Iterator[None]:
-    """Context that tells the parts computed in it which flat positions have tokens, (N,); None means all."""
+    """Context that tells the parts computed in it which positions of flattened states hold tokens, (N,); None means all."""
     before = _tokens.set(tokens)
     try:
         yield
@@ -51,5 +51,5 @@ def at_tokens(tokens: Tensor | None) -> Iterator[None]:
 
 
 def token_rows() -> Tensor | None:
-    """The flat positions of tokens, (N,), in the states that a part reads; None means all. Losses ignore other positions."""
+    """The positions of tokens, (N,), in the flattened states that a part reads; None means all. Losses ignore other positions."""
     return _tokens.get()

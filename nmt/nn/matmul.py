@@ -69,7 +69,7 @@ def product(states: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tenso
 
 
 def fixed_product(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
-    """A function that computes `product` for (N, D) with a fixed weight (E, D), without gradient. It casts the weight once."""
+    """A function that computes `product` for (N, D) with a fixed weight (E, D), without gradients. It casts the weight once."""
     return _current.fixed_product(weight, bias)
 
 

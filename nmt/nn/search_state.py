@@ -15,7 +15,7 @@ class State:
 
     Each step appends W *entries* to a sentence, one per hypothesis, in the order of its rows. If there are E entries before a
     step, its hypothesis w becomes entry E + w. Entries never move. When hypotheses change places, only `ancestors` changes. So a
-    model can store one vector per entry, (B, E, ...), and gather a hypothesis' past by `ancestors` instead of copying it.
+    model can store one vector per entry, (B, E, ...), and gather a hypothesis's past through `ancestors` instead of copying it.
 
     sentences: tensors (B, ...) per source sentence, never copied per hypothesis
     hypotheses: tensors (N, ...) per hypothesis
@@ -52,7 +52,7 @@ class State:
         return State(sentences, hypotheses, length, self.watched, attention, self.ancestors, self.num_entries)
 
     def reorder(self, rows: Tensor) -> None:
-        """Replace hypothesis i by hypothesis `rows[i]` of the same sentence. rows: (N',) in 0..N-1; N' may differ from N"""
+        """Replace hypothesis i with hypothesis `rows[i]` of the same sentence. rows: (N',) in 0..N-1; N' may differ from N"""
         self.hypotheses = {name: tensor.index_select(0, rows) for name, tensor in self.hypotheses.items()}
         if self.ancestors is not None:
             self.ancestors = self.ancestors.index_select(0, rows)

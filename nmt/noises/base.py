@@ -1,4 +1,4 @@
-"""Noises: random changes that training makes to a pair before the model reads it, different in each epoch.
+"""Noises: random changes to a training pair, made before the model reads it and different in each epoch.
 
 A noise is a pure function of (seed, epoch, pair), so it does not depend on the order of pairs, the number of ranks, or resuming.
 A noise is active if one of its options differs from its default. Its options are options of `nmt train`.
@@ -22,7 +22,7 @@ class NoiseContext:
     pipeline: text pipeline of source and target, with their vocabularies
     seed: random seed of the training run
     column_kinds: kind of each data column, by name
-    longest: length of the longest sentence in the data, in tokens; noise must not exceed it, so that memory and positions suffice
+    longest: tokens of the longest sentence in the data; noise must not create longer ones, which may not fit memory or positions
     """
 
     pipeline: Pipeline
@@ -34,7 +34,7 @@ class NoiseContext:
 class Noise:
     """Noise in training data. A registered noise is built as `cls(options, context)`, see NoiseContext.
 
-    order: noises are applied one after the other, from the lowest order to the highest
+    order: the noise with the lowest order is applied first
     keeps_text: whether the text of the source stays the same; if not, validation and criteria also get the original source
     """
 
@@ -44,7 +44,7 @@ class Noise:
     def sentences(self, source: Rows, target: Rows, draws: NDArray[Any], epoch: int) -> tuple[Rows, Rows]:
         """Change the tokens of both sides of an update's pairs, without EOS, for one epoch.
 
-        draws: (N,) numbers of the pairs (nmt.data.batching.PartPlan); in mixed corpora, each repetition has its own number
+        draws: (N,) a number for each pair (nmt.data.batching.PartPlan); in mixed corpora, each repetition has its own number
         """
         return source, target
 
@@ -54,5 +54,5 @@ class Noise:
 
     @property
     def changes_sentences(self) -> bool:
-        """Whether the noise overrides `sentences`. Lengths of pairs may then differ from those that updates were planned with."""
+        """Whether the noise overrides `sentences`. If so, pairs may have other lengths than those used to plan the updates."""
         return type(self).sentences is not Noise.sentences

@@ -12,7 +12,7 @@ from nmt.optimizers.options import AdamOptions, AdamWOptions
 
 @register("optimizer", "adam", AdamOptions)
 class Adam(Uncompiled, torch.optim.Adam):
-    """Adam: steps by each weight's mean gradient, divided by the root of its mean squared gradient."""
+    """Adam: each step follows a weight's mean gradient, divided by the root of its mean squared gradient."""
 
     def __init__(self, options: AdamOptions, parameters: Groups) -> None:
         betas, eps, decay = options.adam_betas, options.adam_eps, options.weight_decay

@@ -4,12 +4,12 @@ A registered optimizer is built as `cls(options, parameters)` and is a `torch.op
 groups. Each has `name`, `lr_factor` and, if it differs from the optimizer's, `weight_decay`. The optimizer has no option for the
 learning rate. Before each update the trainer sets `group["lr"]` of each of its `param_groups` to a float, the schedule's learning
 rate times `group["lr_factor"]`. A group's `matrices` is a list with one bool per parameter: whether it is the weight of a linear
-layer inside the network, or a parameter that its layer names in `matrices`. Layers that declare `is_recurrent` have none.
+layer inside the network, or a parameter that its layer names in `matrices`. Layers that declare `is_recurrent` have no matrices.
 
 An optimizer that averages the weights has, from its creation, the attribute `averaged`: a tensor per parameter, which its
 steps change in place. The run validates and saves these averages, and also saves the weights at which gradients are computed.
 
-An optimizer with steps that depend on the capabilities of the device has a method `agree(world)`. The run calls it before the
+An optimizer whose steps depend on the capabilities of the device has a method `agree(world)`. The run calls it before the
 first update, so that all ranks make the same steps. It returns a description for the log.
 """
 
@@ -23,7 +23,7 @@ from nmt.dist import is_sharded
 from nmt.errors import UserError
 from nmt.models.base import Model
 
-UNSET_LR: Final = 0.0  # learning rate until the schedule sets it; without a schedule, no weight changes
+UNSET_LR: Final = 0.0  # learning rate until the schedule sets one; without a schedule, weights do not change
 
 Groups = list[dict[str, Any]]
 

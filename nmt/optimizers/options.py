@@ -4,7 +4,7 @@ from typing import Final
 
 from nmt import opt, options_class
 
-MIN_EPS: Final = 1e-38  # anything smaller is 0 in float32, and unused embeddings would divide 0 by 0
+MIN_EPS: Final = 1e-38  # smaller values are 0 in float32, and the updates of unused embeddings would be 0 / 0
 DECOUPLED_DECAY: Final = "decoupled weight decay: an update shrinks weights by this fraction times the learning rate"
 
 
@@ -15,7 +15,7 @@ class AdamOptions:
     )
     adam_eps: float = opt(1e-9, "constant added to the root of the second moment", minimum=MIN_EPS)
     weight_decay: float = opt(
-        0.0, "weight of the L2 penalty in the gradient", group="Regularization", aliases=("wd",), minimum=0
+        0.0, "weight of the L2 penalty added to the gradient", group="Regularization", aliases=("wd",), minimum=0
     )
 
 

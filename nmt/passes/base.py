@@ -17,12 +17,12 @@ from nmt.translate.translator import Translator
 
 @dataclass(frozen=True)
 class Searches:
-    """How the translator inside a pass searches.
+    """How the inner translator of a pass searches.
 
     models: model folders or runs, as the user named them
     search: decoder, which accepts phrases if a pass requires that
     options, filter_texts: see Translator
-    open: opens another translator for the same models, with different options and decoder
+    open: opens another translator for the same models, with other options and another decoder
     """
 
     models: Sequence[str]
@@ -44,11 +44,11 @@ class Pass(ABC):
         self.options = options
 
     def search(self, models: Sequence[str], part: Part) -> Part:
-        """The decoder for the translator inside: `part`, or a more capable one. Raises UserError if there is none."""
+        """The decoder for the inner translator: `part`, or a more capable one. Raises UserError if there is none."""
         return part
 
     def inner(self, options: TranslatorOptions) -> TranslatorOptions:
-        """The options for the translator inside. options: current options, with this pass's own reset to defaults"""
+        """The options for the inner translator. options: the current ones, with this pass's own reset to defaults"""
         return options
 
     @abstractmethod

@@ -6,4 +6,4 @@ from nmt.options import size_opt
 
 @options_class
 class LearnedPositionOptions:
-    max_positions: int = size_opt(1024, "number of learned positions; later positions in a sentence use the last")
+    max_positions: int = size_opt(1024, "number of learned positions; later positions in a sentence use the last one")

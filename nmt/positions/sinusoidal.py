@@ -10,7 +10,7 @@ from nmt import register
 from nmt.options import NoOptions
 from nmt.positions.base import PositionEncoding
 
-INITIAL_POSITIONS: Final = 256  # number of positions in the first table of sinusoids
+INITIAL_POSITIONS: Final = 256  # initial number of positions in the table of sinusoids
 
 
 def sinusoids(length: int, width: int, form: str) -> Tensor:
@@ -43,7 +43,7 @@ class SinusoidalPositions(PositionEncoding):
 
     def forward(self, start: int, length: int) -> Tensor:
         """The vectors of the positions start, start + 1, ...: (length, D)"""
-        table = self.table  # other threads may replace it by a longer one
+        table = self.table  # other threads may replace it with a longer one
         if start + length > len(table):
             table = self.table = sinusoids(2 * (start + length), self.width, self.form).to(table.device)
         return table[start : start + length]

@@ -1,6 +1,6 @@
 """Preparations: changes to the data that `nmt prepare` writes, such as more vocabulary entries or a learnt column.
 
-A preparation is active if one of its options differs from its default, or if its options class says so by `is_active`. Its
+A preparation is active if one of its options differs from its default, or if its options class says so through `is_active`. Its
 options are options of `nmt prepare`. If they can add vocabulary entries, the class names them in `adds_entries`, which is
 shown in messages about words that a vocabulary lacks.
 """
@@ -52,7 +52,7 @@ class Preparation:
         """Raise UserError if it cannot be combined with a context. context: maximum number of previous sentences"""
 
     def columns(self, pairs: PairIds, sizes: tuple[int, int]) -> Mapping[str, tuple[str, Iterator[Rows]]]:
-        """More columns for the training pairs, by name: the kind of each, and the values of all pairs.
+        """Further columns for the training pairs, by name: each column's kind, and its values for all pairs.
 
         sizes: number of entries of the source and the target vocabulary
         """

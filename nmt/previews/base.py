@@ -1,7 +1,7 @@
 """Previews: what `nmt train` can print instead of training, such as the time and memory that it would need.
 
-A preview is active if one of its options differs from its default. Its options are options of `nmt train`, but the settings of a
-run do not include them.
+A preview is active if one of its options differs from its default. Its options are options of `nmt train`, but not part of a
+run's settings.
 """
 
 from abc import ABC, abstractmethod

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 class LossSums:
     """Sums of the parts of a loss.
 
-    trained: names of the parts with means that add up to the loss
+    trained: names of the parts whose means add up to the loss
     totals, counts: by name, for trained parts and for those that are only reported
     """
 
@@ -50,7 +50,7 @@ class Stats:
     tokens: target tokens, over all ranks
     real, cells: source and target tokens of this rank, without and with padding
     gradient_norm: 2-norm before clipping
-    applied: False if loss or gradient were not finite, so that the weights did not change
+    applied: False if the loss or the gradient was not finite, so the weights did not change
     max_micro_batch_tokens: largest micro-batch that fits on the device, in tokens, including padding
     """
 

@@ -36,7 +36,7 @@ class RunStatus:
     memory: peak memory of this process in bytes: tensors on a GPU, resident memory on a CPU
     seconds_left: seconds until the run ends, at its speed so far; None if unknown
     events: seconds until the next log line, validation and checkpoint, by name
-    best: the best checkpoint with its score; None before the first
+    best: the best checkpoint with its score; None before the first checkpoint
     """
 
     update: int
@@ -109,7 +109,7 @@ class RunEnd(msgspec.Struct, frozen=True):
 
     @property
     def is_last(self) -> bool:
-        """Whether the run is complete, so that the same command would add nothing."""
+        """Whether the run is complete, so that the same command would have nothing to do."""
         return self.reason in ("finished", "patience")
 
 
@@ -148,7 +148,7 @@ def save_status(path: Path, status: SavedStatus) -> None:
 
 
 def read_status(path: Path) -> SavedStatus | None:
-    """The saved status of a run; None if there is no file. Raises ArtefactError for a file with other content."""
+    """The saved status of a run; None if there is no file. Raises ArtefactError for a file with unexpected content."""
     try:
         content = read_bytes(path)
     except FileNotFoundError:

@@ -1,6 +1,6 @@
 """Reporters receive the log lines and numbers of a training run. They run only on the first rank.
 
-A reporter is active if one of its options differs from its default, or if `is_active` of its options class returns True. Its
+A reporter is active if one of its options differs from its default, or if its options class says so through `is_active`. Its
 options are options of `nmt train`. metrics.jsonl is not written by a reporter, because checkpoints store its length so that a
 resumed run can truncate it.
 """
@@ -31,10 +31,10 @@ class Reporter:
         """Start reporting. The files of the run are already open."""
 
     def line(self, text: str, on_screen: bool) -> None:
-        """Receive a log line with its time. on_screen: whether to print it, because no reporter draws its numbers"""
+        """Receive a log line with its time. on_screen: whether to print it; False if a reporter draws its numbers"""
 
     def record(self, values: Mapping[str, Any]) -> None:
-        """Receive the record of an update or a validation from metrics.jsonl: numbers by name, None if they are not finite."""
+        """Receive the record of an update or a validation from metrics.jsonl: numbers by name, or None if not finite."""
 
     def numbers(self, update: int, values: Mapping[str, float]) -> None:
         """Receive the numbers of a log line by name, or those of a validation, with names that start with `valid/`."""
@@ -50,7 +50,7 @@ class Reporter:
         """
 
     def show(self, status: RunStatus) -> None:
-        """Receive the state of the run, at most once per second. Only reporters that draw are called."""
+        """Receive the state of the run, at most once per second. Called only if the reporter draws."""
 
     def close(self) -> None:
         """Called at the end of training."""

@@ -1,4 +1,4 @@
-"""The interface of learning-rate schedules, functions from the update number to the learning rate."""
+"""The interface of learning-rate schedules, functions that map the update number to the learning rate."""
 
 from typing import Any
 
@@ -18,9 +18,9 @@ def warmup_opt(default: int, help: str, minimum: int) -> Any:
 class Schedule:
     """A learning-rate schedule. A registered schedule is built as `cls(options, width, max_updates)`.
 
-    width: the model's D, which noam needs
+    width: the model's width, which noam needs
     max_updates: the last update of the run, or None if something else ends the run
-    depends_on: names of training options that decide the learning rate; a resumed run must keep them
+    depends_on: names of training options that determine the learning rate; a resumed run must keep them
     """
 
     depends_on: tuple[str, ...] = ()
@@ -29,7 +29,7 @@ class Schedule:
         self.options = options
 
     def __call__(self, update: int) -> float:
-        """The learning rate of an update, counted from 1."""
+        """The learning rate for an update. Updates count from 1."""
         raise NotImplementedError
 
     @property
@@ -54,5 +54,5 @@ def warmup_factor(update: int, warmup_updates: int) -> float:
 
 
 def rises_at(schedule: Schedule, update: int) -> bool:
-    """Whether the learning rate still rises at an update, as it does during a warm-up."""
+    """Whether the learning rate is still rising at an update, as it does during a warm-up."""
     return update > 1 and schedule(update) > schedule(update - 1)

@@ -2,7 +2,7 @@
 
 A registered scoring is built as `cls(options)` if one of its options is set. `options` is the options object of
 `nmt score`, which is also an instance of the scoring's options class. Without a scoring, `nmt score` prints the score of each
-pair. If a scoring calibrates confidences, its options class gives the command for it in `calibrates`.
+pair. If a scoring calibrates confidences, its options class names the command for this in `calibrates`.
 """
 
 from abc import ABC, abstractmethod
@@ -75,7 +75,7 @@ class Scoring(ABC):
         self.options = options
 
     def check_model(self, folder: Path) -> None:  # noqa: B027 most have nothing to check
-        """Raise ArtefactError if it cannot use this model. Called before the model is loaded."""
+        """Raise ArtefactError if the scoring cannot use this model. Called before the model is loaded."""
 
     @abstractmethod
     def texts(self, scorer: PairScorer) -> Iterator[str]:

@@ -41,8 +41,8 @@ class TrainedModel:
 class Start:
     """Changes a newly built model. A registered start is built as `cls(options)`, with the options of `nmt train`.
 
-    Its options class may have `fitting_data`, advice in an error on preparing data to which it can adapt the weights, and a
-    function `defaults(given, values)`, see `nmt.cli.train.start_defaults`.
+    Its options class may define `fitting_data`, an error's advice on preparing data to which the start can adapt the weights,
+    and a function `defaults(given, values)`, see `nmt.cli.train.start_defaults`.
     order: starts with a lower order come first
     gives_weights: whether it loads trained weights into the model
     kept: what checkpoints store instead of all weights; None to store all
@@ -62,7 +62,7 @@ class Start:
         self.options = options
 
     def change(self, model: Model) -> None:
-        """Change a newly built model, before the criterion and the optimizer are built; also in a resumed run."""
+        """Change a newly built model, before the criterion and the optimizer are built. Also called for a resumed run."""
 
     def average(self, model: Model) -> WeightAverage | None:
         """The weight average that is validated and saved instead of the weights; None if there is none."""
@@ -72,11 +72,11 @@ class Start:
         """Make the --init-from weights fit a new run (nmt.train.run.Run), before its model receives them."""
 
     def begin(self, run: Any) -> None:
-        """Called at the start of a new run (nmt.train.run.Run), when it is completely built."""
+        """Called at the start of a new run (nmt.train.run.Run), once it is completely built."""
 
     @classmethod
     def fits_pipeline(cls, new: Pipeline, old: Pipeline) -> bool:
-        """Whether its `fit` adapts weights from the text pipeline `old` to `new`. Starts that are not in use are asked too."""
+        """Whether `fit` can adapt weights from the text pipeline `old` to `new`. Also called for starts that are not in use."""
         return False
 
 

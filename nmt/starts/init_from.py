@@ -61,9 +61,9 @@ def _check_architecture(run: Run, artefact: Artefact) -> None:
 
 
 def _fitting_starts(run: Run, artefact: Artefact, pipeline: Pipeline) -> list[Start]:
-    """The start that adapts weights for a text pipeline to that of the run; an empty list if both are the same.
+    """The start, in a list, that adapts weights from a text pipeline to the run's; an empty list if both are the same.
 
-    Raises ArtefactError if no start can.
+    Raises ArtefactError if no start can do so.
     """
     new, data = run.data.pipeline, quoted(run.options.data)
     if pipeline.hash == new.hash:

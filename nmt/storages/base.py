@@ -1,4 +1,4 @@
-"""Opens texts by path, and defines the interface for storages, which hold texts in forms other than lines of a file.
+"""Opens texts by path, and defines the interface for storages, which hold texts in forms other than the lines of a file.
 
 A registered storage is built as `cls(options)`. It can open paths that are not files, such as `corpus.tgz/train.de`, and
 it can extract text from the content of a file.
@@ -35,7 +35,7 @@ class Storage:
         return False
 
     def open(self, path: Path, whole: bool) -> AbstractContextManager[Stream]:
-        """Open the decompressed bytes at such a path. Raises MissingText if it does not exist, and the errors of `open_text`.
+        """Open the decompressed bytes at a path. Raises MissingText if it does not exist, and the errors of `open_text`.
 
         whole: see `open_text`
         """
@@ -50,8 +50,8 @@ class Storage:
 def open_text(path: Path, whole: bool = False) -> Iterator[Stream]:
     """Open a text as bytes. The first bytes decide whether it is decompressed.
 
-    Memory is bounded. Opening and reading raise UserError for a missing text, InputError for a damaged file, and ArtefactError
-    for a hostile one.
+    Memory use is bounded. Opening and reading raise UserError for a missing text, InputError for a damaged file, and
+    ArtefactError for a hostile one.
     whole: whether to read the containing file to its end afterwards, because compressed data ends with a checksum
     """
     with _open(path, whole) as content:

@@ -1,4 +1,4 @@
-"""Reads files and decompresses gzip, bzip2, xz and zstd, which it recognises by their first bytes. Detects damage and bombs."""
+"""Reads files and unpacks gzip, bzip2, xz and zstd, recognised by their first bytes. Detects damage and decompression bombs."""
 
 import bz2
 import io
@@ -72,7 +72,7 @@ class Stream(io.BufferedReader):
         self.place, self.disk = place, disk
 
     def damaged(self, kind: str, error: object, member: str = "") -> InputError:
-        """The error for a damaged stream, or a damaged member of this archive. kind: "gzip", "tar"; error: the damage"""
+        """The error for a damaged stream, or a damaged member of this archive. kind: "gzip", "tar"; error: what is wrong"""
         place = f"{self.place}/{member}" if member else self.place
         return InputError(f"{quoted(place)}: damaged {kind}: {error}")
 

@@ -1,4 +1,4 @@
-"""Subwords and characters by sentencepiece (Kudo and Richardson, 2018)."""
+"""Subwords and characters with sentencepiece (Kudo and Richardson, 2018)."""
 
 from nmt import register
 from nmt.options import NoOptions
@@ -16,20 +16,20 @@ class _Sentencepiece(Subword):
 
 @register("subword", "bpe", NoOptions)
 class BytePairs(_Sentencepiece):
-    """Byte-pair encoding (Sennrich et al., 2016), by sentencepiece."""
+    """Byte-pair encoding (Sennrich et al., 2016), with sentencepiece."""
 
     model_type = "bpe"
 
 
 @register("subword", "unigram", NoOptions)
 class Unigrams(_Sentencepiece):
-    """Unigram segmentation, which takes the most probable pieces (Kudo, 2018), by sentencepiece."""
+    """Unigram segmentation, which takes the most probable pieces (Kudo, 2018), with sentencepiece."""
 
     model_type = "unigram"
 
 
 @register("subword", "char", NoOptions)
 class Characters(_Sentencepiece):
-    """Single characters, by sentencepiece."""
+    """Single characters, with sentencepiece."""
 
     model_type = "char"

@@ -23,8 +23,8 @@ WIDE_ENCODINGS: Final = (
 COUNT_BLOCK_BYTES: Final = 1 << 20
 COMPRESSED_NAME: Final = rf"({'|'.join(map(re.escape, COMPRESSED_ENDINGS))})?$"  # end of a file name, compressed or not
 NOT_TEXT: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # categories Cc, Zl and Zp
-MAX_RAW_LINE_BYTES: Final = 1 << 24  # maximum size of a line, which takes ten times as much memory
-# Characters without width: soft hyphen, joiners, fillers, direction marks, variation selectors, tags.
+MAX_RAW_LINE_BYTES: Final = 1 << 24  # maximum size of a line, whose processing takes ten times as much memory
+# Zero-width characters: soft hyphen, joiners, fillers, direction marks, variation selectors, tags.
 NO_WIDTH: Final = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"

@@ -34,7 +34,7 @@ def _foldings() -> tuple[re.Pattern[str], dict[int, str], re.Pattern[str]]:
     return special, twice, re.compile(f"[{invisible}]|(?<![{joined}])[\u200c\u200d]")
 
 
-@lru_cache(4096)  # each line of a chunk is needed twice: to encode it, and to count whether it changed
+@lru_cache(4096)  # each line of a chunk is needed twice: to encode it, and to count it if it changed
 def folded(text: str) -> str:
     """NFC, with look-alike variants replaced by plain characters, and invisible characters removed."""
     if text.isascii():

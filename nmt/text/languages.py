@@ -4,7 +4,7 @@ import re
 from functools import cache
 from typing import Final
 
-# Languages that put no spaces between words or sentences.
+# Languages written without spaces between words or sentences.
 UNSPACED_LANGUAGES: Final = frozenset(("zh", "ja", "th", "lo", "km", "my", "yue"))
 
 

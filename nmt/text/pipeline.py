@@ -30,7 +30,7 @@ from nmt.tokenizers.base import Tokenizer
 
 PIPELINE_FOLDER: Final = "pipeline"  # subfolder of a model folder, checkpoint or data folder
 PIPELINE_FILE: Final = "pipeline.json"
-CHARACTERS_PER_TOKEN: Final = 64  # far above the average of real text; longer texts are truncated or dropped
+CHARACTERS_PER_TOKEN: Final = 64  # a limit far above the average of real text; longer texts are truncated or dropped
 BYTE_PIECE: Final = re.compile(r"<0x([0-9A-F]{2})>")  # token for a single byte of a character without an entry
 
 NOT_SEEN: Final = re.compile(f"[{NO_WIDTH}{''.join(SIGNS)}]")
@@ -39,7 +39,7 @@ _Item = TypeVar("_Item")
 
 
 class TextPreparer:
-    """Applies the steps before subword splitting for one language: normalise, tokenise, truecase."""
+    """Applies the steps before subword splitting for one language: normalisation, tokenisation and truecasing."""
 
     def __init__(self, settings: SideSettings, truecaser: Truecaser | None = None) -> None:
         self.truecaser, self._settings = truecaser, settings
@@ -102,7 +102,7 @@ class TextPreparer:
         return tuple(symbol for symbol in self._settings.user_symbols if symbol != SEPARATOR)
 
     def alterations(self, texts: Sequence[str]) -> Counter[str]:
-        """Count the lines that `normalize` alters, and lost characters; if text is kept, those that NFC would alter."""
+        """Count the lines that `normalize` alters and the characters it loses; if it keeps text, those that NFC would alter."""
         if not (self._settings.lowercase or self._settings.normalize_punctuation):  # Unicode forms do not change ASCII
             texts = [text for text in texts if not text.isascii()]
         after = map(self.as_written, self.normalize(texts)) if self.alters else map(UNICODE_FORMS["nfc"], texts)
@@ -155,7 +155,7 @@ class Side:
         return self.encode_batch([text]).lists()[0]
 
     def unknown_tag(self, text: str) -> str:
-        """The first word of a raw text if it looks like a user symbol, `<...>`, but has no entry; otherwise empty."""
+        """The first word of a raw text if it looks like a user symbol, `<...>`, but has no vocabulary entry; otherwise empty."""
         if not self._tag_ends:
             return ""
         word = next((word for word in text.split() if word not in self.prepare.tags), "")
@@ -166,7 +166,7 @@ class Side:
 
     @cached_property
     def spells_words(self) -> bool:
-        """Whether any entry of the vocabulary contains a letter. A vocabulary of numbers, for example, has none."""
+        """Whether any entry of the vocabulary contains a letter. None does in a vocabulary of numbers, for example."""
         return any(any(map(str.isalpha, self.surface(token))) for token in range(UNK + 1, self.size))
 
     @cached_property
@@ -181,7 +181,7 @@ class Side:
     def encode_in_context(
         self, texts: Sequence[str], contexts: Sequence[Sequence[str]], max_length: int
     ) -> tuple[EncodedTexts, NDArray[np.int64]]:
-        """Encode lines of raw text with their contexts, without EOS. Also returns (N,) the context tokens of each line.
+        """Encode lines of raw text with their contexts, without EOS. Also returns (N,) the number of context tokens of each line.
 
         contexts: previous sentences of each line; only the last ones are used, as many as the settings allow
         max_length: maximum tokens of a line with its context; a line that would exceed it loses its context
@@ -216,7 +216,7 @@ class Side:
         return self.restore(self.vocabulary.decode(self.in_reading_order(ids)))
 
     def decode_line(self, ids: Sequence[int]) -> str:
-        """Decode ids to raw text, without their context."""
+        """Decode ids to raw text, without the text of their context."""
         if self.settings.context:
             ends = [end for end, token in enumerate(ids, 1) if token == self._separator]
             ids = ids[ends[-1] :] if ends else ids

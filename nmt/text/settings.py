@@ -39,6 +39,6 @@ class SideSettings:
     language_case: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """The settings to save. Fields at their default are omitted, so that new fields do not change existing hashes."""
+        """The settings to save. Fields with default values are omitted, so that new fields do not change existing hashes."""
         defaults = {field.name: field.default for field in fields(self) if field.name not in ALWAYS_SAVED}
         return {key: value for key, value in asdict(self).items() if key not in defaults or value != defaults[key]}

@@ -12,7 +12,7 @@ from nmt.errors import expecting
 from nmt.text.languages import base_language
 
 NOT_TEXT_BUT_LF: Final = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")  # nmt.text.corpus.NOT_TEXT without LF
-SENTENCE_ENDS: Final = frozenset(".:?!")  # the next word starts a sentence
+SENTENCE_ENDS: Final = frozenset(".:?!")  # after these, the next word starts a sentence
 # If a sentence starts with one of these, the next word also counts as its start.
 OPENING_MARKS: Final = frozenset(("(", "[", '"', "'", "&apos;", "&quot;", "&#91;", "&#93;"))
 
@@ -26,14 +26,14 @@ CAPITALS: Final = dict.fromkeys(DOTTED_I, ("i", "\u0130")) | {"nl": ("ij", "IJ")
 
 
 def lowered(text: str, language: str) -> str:
-    """Lower-case a text by the rules of its language."""
+    """Lower-case a text according to the rules of its language."""
     if base_language(language) in DOTTED_I:
         text = text.replace("I\u0307", "i").replace("\u0130", "i").replace("I", "\u0131")
     return text.lower()
 
 
 def capitalized(word: str, language: str) -> str:
-    """Capitalise the start of a word (in title case) by the rules of its language."""
+    """Capitalise the start of a word (in title case) according to the rules of its language."""
     small, capital = CAPITALS.get(base_language(language), ("", ""))
     return capital + word[len(small) :] if small and word.startswith(small) else word[:1].title() + word[1:]
 
@@ -61,7 +61,7 @@ class Truecaser:
     suffix = ".case"
 
     def __init__(self, casings: Iterable[list[str]]) -> None:
-        """casings: one list per word, its most frequent casing first. Raises ValueError for empty lists or differing words."""
+        """casings: one list per word, its most frequent casing first. Raises ValueError for other lists."""
         self._casings = list(casings)
         if any(not all(row) or len({word.lower() for word in row}) != 1 for row in self._casings):
             raise ValueError("each list must contain casings of one word")

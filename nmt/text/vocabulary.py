@@ -15,8 +15,8 @@ from nmt.errors import ArtefactError, expecting, quoted
 from nmt.symbols import BOS, EOS, PAD, SPACE_MARK, SYMBOLS, UNK
 
 MAX_CACHED_WORDS: Final = 1 << 17
-MAX_CACHED_CHARACTERS: Final = 1 << 22  # limit over all cached words, because a "word" can be as long as a line
-MIN_THREAD_WORDS: Final = 16  # encoding a list starts a thread in sentencepiece, at the cost of 16 words (22 us, Zen 3)
+MAX_CACHED_CHARACTERS: Final = 1 << 22  # in all cached words together, because a "word" can be as long as a line
+MIN_THREAD_WORDS: Final = 16  # for a list, sentencepiece starts a thread, at the cost of 16 words (22 us, Zen 3)
 
 Numbers = NDArray[np.uint32]
 
@@ -26,9 +26,9 @@ class EncodedTexts:
     """The ids of N texts, concatenated, without EOS.
 
     ids: (sum of lengths,) ids of all texts
-    lengths: (N,) number of ids of each text
-    words: (N,) number of words (between spaces) of each text
-    unknown: (N,) number of ids of each text that are UNK
+    lengths: (N,) number of ids in each text
+    words: (N,) number of words (split at spaces) in each text
+    unknown: (N,) number of UNK ids in each text
     """
 
     ids: Numbers
@@ -70,7 +70,7 @@ def expand_ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDAr
 
 
 def join_rows(rows: Sequence[bytes], kind: DTypeLike, width: int = 1) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Decode rows of bytes. Returns all numbers, (lines, width) or flat if width is 1, and (N,) the lines of each row."""
+    """Decode rows of bytes. Returns all numbers, (lines, width) or flat if width is 1, and (N,) the lines in each row."""
     numbers = np.frombuffer(bytearray().join(rows), kind)  # a bytearray, so that the result is writable
     counts = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows)) // (numbers.itemsize * width)
     return numbers if width == 1 else numbers.reshape(-1, width), counts
@@ -116,7 +116,7 @@ class WordVocabulary:
     suffix = ".words"
 
     def __init__(self, words: Sequence[str]) -> None:
-        """words: ordered by id, without the control symbols. Raises ValueError for empty or repeated words, and for spaces."""
+        """words: ordered by id, without the control symbols. Raises ValueError for empty or repeated words or spaces."""
         self._words: Final = [*SYMBOLS, *words]
         self.size = len(self._words)
         self.ids: Final = {word: i for i, word in enumerate(words, len(SYMBOLS))}
@@ -203,7 +203,7 @@ class SentencepieceVocabulary(ByWord):
     suffix = ".model"
 
     def __init__(self, model: bytes, place: object = "the model") -> None:
-        """Raises ArtefactError unless it is a sentencepiece model with the control symbols of nmt.symbols."""
+        """Raises ArtefactError unless `model` is a sentencepiece model with the control symbols of nmt.symbols."""
         super().__init__()
         self._bytes = model
         try:

@@ -23,9 +23,9 @@ from nmt.text.pipeline import Pipeline
 from nmt.train.options import AverageOptions
 from nmt.train.validation import Validation, validate
 
-MIN_SHARE_APART: Final = 0.95  # sufficient fraction of --every-minutes, because checkpoints are not saved to the second
+MIN_SHARE_APART: Final = 0.95  # this fraction of --every-minutes is enough, as checkpoints are not saved to the second
 MIN_SHARE_OF_RUN: Final = 0.5  # minimum share of the newest checkpoint's updates; earlier models are often far worse
-MAX_TRIES: Final = 5  # attempts to average; before each, training in progress may delete a chosen checkpoint
+MAX_TRIES: Final = 5  # attempts to average, because training in progress may delete a chosen checkpoint
 
 
 def average(options: AverageOptions, parts: Any) -> tuple[list[str], dict[str, dict[str, float]]]:
@@ -78,7 +78,7 @@ def _average_folders(
     if scores:
         losses = {name: round(row["loss"], 4) for name, row in scores.items() if math.isfinite(row["loss"])}
         best = min([mean, *names], key=lambda name: losses.get(name, math.inf))
-        if best != mean:  # usual early in training
+        if best != mean:  # this is common early in training
             worse = f"is worse than {quoted(best)} alone: loss {scores[mean]['loss']:.4f} against {losses[best]:.4f}"
             advice = "use that checkpoint, train longer, or average fewer checkpoints that are closer together"
             log.warn(f"{quoted(output)}: the mean {worse} ({advice})")
@@ -96,7 +96,7 @@ def chosen(options: AverageOptions) -> list[Path]:
     if not checkpoints.folder.exists():
         kind = "not a run folder" if Path(options.run).exists() else "no such run folder"
         raise ArtefactError(
-            f"{quoted(options.run)}: {kind} (name the --output of nmt train, or use --checkpoint for other folders)"
+            f"{quoted(options.run)}: {kind} (give the --output folder of nmt train, or use --checkpoint for other folders)"
         )
     kept = checkpoints.due() or checkpoints.all()[-1:]  # the newest if the run stopped before its first regular save
     ranked = checkpoints.ranked() if options.best is not None else kept[::-1]
@@ -123,7 +123,7 @@ def chosen(options: AverageOptions) -> list[Path]:
 
 
 def _why_fewer(run: Path, kept: Sequence[Path], by_score: bool) -> str:
-    """Explain why a run has no more checkpoints: others were deleted, or the run is too short. kept: oldest first"""
+    """Explain why a run has too few checkpoints: others were deleted, or the run is too short. kept: oldest first"""
     settings = read_toml(run / "settings.toml") if (run / "settings.toml").is_file() else {}
     keep_last = settings.get("keep_last")
     if isinstance(keep_last, int) and 0 < keep_last <= len(kept):
@@ -137,7 +137,7 @@ def _why_fewer(run: Path, kept: Sequence[Path], by_score: bool) -> str:
 
 
 def _apart(newest_first: list[Path], minutes: float) -> list[Path]:
-    """Choose the newest checkpoint, then each one at least about `minutes` of training older than the last one chosen."""
+    """Choose the newest checkpoint, then repeatedly the next one that is older by about `minutes` of training or more."""
     taken: list[tuple[float, Path]] = []
     for folder in newest_first:
         at = Artefact(folder, "checkpoint").manifest.get("minutes")
@@ -149,7 +149,7 @@ def _apart(newest_first: list[Path], minutes: float) -> list[Path]:
 
 
 def _common_model(folders: Sequence[Path], output: Path) -> tuple[ModelFacts, Pipeline]:
-    """The model facts and the pipeline that all folders share. Raises an error if `output` is one of them."""
+    """The model facts and the pipeline that all folders share. Raises an error if `output` is one of the folders."""
     first = Artefact(folders[0], "model", "checkpoint")
     facts, pipeline = ModelFacts.read(first), Pipeline.load(first)
     for folder in folders:
@@ -159,8 +159,8 @@ def _common_model(folders: Sequence[Path], output: Path) -> tuple[ModelFacts, Pi
         other_facts = ModelFacts.read(other)
         if other_facts.weights != FLOAT32:
             raise UserError(
-                f"{quoted(folder)}: weights in the format {other_facts.weights} cannot be averaged (use the model from which "
-                "it was exported)"
+                f"{quoted(folder)}: weights in the format {other_facts.weights} cannot be averaged (use the model that "
+                "was exported to it)"
             )
         if other_facts != facts or Pipeline.load(other).hash != pipeline.hash:
             raise ArtefactError(

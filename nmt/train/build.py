@@ -145,7 +145,7 @@ def _check_model(setup: RunSetup, model: Model, name: str) -> None:
         if (kind := side.settings.subword) != "char":
             data = quoted(options.data)
             raise UserError(
-                f"model {name} reads characters, but {data} was prepared with --subword {kind} (use --subword char)"
+                f"model {name} reads characters, but {data} was prepared with --subword {kind} (use nmt prepare --subword char)"
             )
     if model.cost_is_measured:  # so that an error in the measurement appears before any work
         model.flops(*torch.ones(2, 1, dtype=torch.int64, device=setup.device))
@@ -232,7 +232,7 @@ def _settings(setup: RunSetup, parts: Any, criterion: Criterion, schedule: Sched
 
 
 def _with_translator(setup: RunSetup, model: Model, parts: Any) -> Validation | None:
-    """The validation, with a translator of its validation set if it has metrics."""
+    """The validation; if it has metrics, with a translator for its validation set."""
     validation, options = setup.validation, TranslatorOptions(batch_tokens=setup.options.valid_batch_tokens)
     if validation is None or not validation.metrics:
         return validation

@@ -1,4 +1,4 @@
-"""Checkpoints of a run: their content, and resuming from the newest."""
+"""Checkpoints of a run: their content, and resuming from the newest one."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ from nmt.train.options import TrainOptions
 from nmt.train.progress import Progress
 from nmt.train.run import Run
 
-MAX_LISTED_SETTINGS: Final = 5  # maximum number listed in an error about differing settings
+MAX_LISTED_SETTINGS: Final = 5  # maximum number of settings that an error lists
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class SavedState:
 
     @classmethod
     def read(cls, checkpoint: Artefact) -> "SavedState":
-        """Read it from a checkpoint. Raises ArtefactError for content that no run writes."""
+        """Read the state from a checkpoint. Raises ArtefactError for content that no run writes."""
         content = _with_current_names(checkpoint.json(TRAINING))
         with expecting("the state of a run", checkpoint.folder / TRAINING):
             return msgspec.convert(content, cls)
@@ -121,7 +121,7 @@ def put_optimizer_state(run: Run, tensors: Mapping[str, Tensor], state: SavedSta
     groups = run.optimizer.state_dict()["param_groups"]
     run.optimizer.load_state_dict({"state": {}, "param_groups": groups})  # reset to the state before the first update
     parameters = [parameter for group in run.optimizer.param_groups for parameter in group["params"]]
-    # The numbers of the parameters that have a state. A parameter without a gradient has none.
+    # The indices of the parameters that have a state. A parameter without a gradient has none.
     saved = {key.partition(".")[0] for key in (*tensors, *state.optimizer)}
     if saved or state.progress.update > state.progress.skipped:
         with_state = [parameter for number, parameter in enumerate(parameters) if str(number) in saved]
@@ -167,7 +167,7 @@ def choice_of_leader(run: Run, checkpoint: Artefact | None) -> Artefact | None:
 
 
 def check_same(run: Run, folder: Path, state: SavedState) -> None:
-    """Raise ArtefactError if the data differs from a checkpoint's, or UserError if an option differs that must stay the same."""
+    """Raise ArtefactError if the data differs from a checkpoint's, or UserError if an option that must stay the same differs."""
     if state.data != run.data.fingerprint:
         raise ArtefactError(
             f"{quoted(folder)}: trained on data that differs from {quoted(run.options.data)} (use the "
@@ -212,7 +212,7 @@ def _words(value: Any) -> list[str] | None:
 
 
 def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """List the settings that differ in sorted order, such as "lr: 0.005 -> 0.5"."""
+    """List in sorted order the settings that differ, such as "lr: 0.005 -> 0.5"."""
     return [f"{key}: {old.get(key)} -> {new.get(key)}" for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
 
 

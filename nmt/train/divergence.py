@@ -11,7 +11,7 @@ from nmt.train.run import REDUCED_UPDATES, Run
 from nmt.train.saving import finish_save
 
 MAX_SKIPPED_UPDATES: Final = 10  # skipped updates in a row that count as divergence
-MAX_BAD_UPDATES: Final = 20  # bad updates in a row that count as divergence, see LossWatch
+MAX_BAD_UPDATES: Final = 20  # bad updates in a row that count as divergence (see LossWatch)
 MAX_ROLLBACKS: Final = 3
 RESTART: Final = "start a new run in another --output with a lower --lr, more --warmup-updates or --clip-norm 1"
 
@@ -27,7 +27,7 @@ def divergence(run: Run) -> str | None:
 
 
 def roll_back(run: Run, why: str) -> None:
-    """Return to the last checkpoint before the divergence, but continue with the data that follows it.
+    """Return to the last checkpoint before the divergence, but continue with the data that follows the divergence.
 
     why: the reason from `divergence`
     Raises DivergedError if the run should stop, if there is no such checkpoint, or after too many rollbacks.

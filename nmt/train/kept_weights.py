@@ -14,7 +14,7 @@ from nmt.runs import WEIGHTS
 class KeptWeights:
     """Keeps all weights. A start may provide a subclass that keeps only some.
 
-    file: name of the weights' file in a checkpoint
+    file: name of the weights file in a checkpoint
     is_whole: whether all weights of the model are kept
     """
 
@@ -25,7 +25,7 @@ class KeptWeights:
         """Called with the --init-from model before its weights are read. Raises UserError if it cannot be used."""
 
     def base(self, model: nn.Module) -> dict[str, Tensor]:
-        """The weights that come from the --init-from model, by their names in it."""
+        """The weights that come from the --init-from model, by their names in that model."""
         return weights_of(model)
 
     def own(self, model: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -41,4 +41,4 @@ class KeptWeights:
         put_weights(own, read_tensors(checkpoint.path(self.file)), checkpoint.folder / self.file)
 
     def write(self, folder: Path) -> None:
-        """Write further files that a checkpoint needs in addition to the kept weights."""
+        """Write the files that a checkpoint needs in addition to the kept weights."""

@@ -147,7 +147,7 @@ class TrainOptions:
     )
     bleu_tokenize: str = opt(
         AUTO,
-        "sacreBLEU tokenizer for validation; auto chooses by target language, none expects tokenised text",
+        "sacreBLEU tokenizer for validation; auto chooses by target language, 'none' expects tokenised text",
         group="Validation",
         aliases=("tokenize",),
         must_stay=True,

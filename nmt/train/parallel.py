@@ -46,7 +46,7 @@ class Objective(nn.Module):
         extra = self._extra_losses(batch, losses) if losses else {}
         statistics = _sums([read.reported for read in reads if read.reported])
         if clash := {**extra, **statistics}.keys() & {**trained, **reported}.keys():
-            raise UserError(f"both the model and the criterion have a loss '{min(clash)}' (rename one of them)")
+            raise UserError(f"both the model and the criterion have a loss named '{min(clash)}' (rename one of them)")
         detached = {name: Term(term.total.detach(), term.count) for name, term in {**reported, **statistics}.items()}
         return Loss({**trained, **extra}, detached)
 
@@ -100,7 +100,7 @@ def put_buffers(module: nn.Module, copies: Sequence[Tensor]) -> None:
 
 
 def part_counts(model: Model, criterion: Criterion) -> Callable[[Batch], dict[str, Tensor]] | None:
-    """A function from a batch to the counts of its trained parts, or None if the only part is `loss` over target tokens."""
+    """A function that maps a batch to the counts of its trained parts, or None if the only part is `loss` over target tokens."""
     simple_model = type(model).extra_counts is Model.extra_counts and not model.auxiliary_losses
     if simple_model and type(criterion).counts is Criterion.counts:
         return None
@@ -111,7 +111,7 @@ def layers_of(module: nn.Module) -> list[nn.Module]:
     """The layers of a module, without duplicates and without the layers inside a layer."""
     layers: list[nn.Module] = []
     for child in module.children():
-        if isinstance(child, ParametrizationList):  # the parts of a weight, such as an adapter
+        if isinstance(child, ParametrizationList):  # holds parts of a weight, such as an adapter, and no layers
             continue
         layers += list(child) if isinstance(child, nn.ModuleList) else layers_of(child)
     return list(dict.fromkeys(layers))
@@ -151,7 +151,7 @@ def _sharded(objective: Objective, ranks: int) -> nn.Module:
         if check := getattr(module, "check_ranks", None):
             check(ranks)
     mesh = init_device_mesh(next(objective.parameters()).device.type, (ranks,))
-    # Ranks gather a layer's weights at each call, so all ranks must call it equally often.
+    # Ranks gather a layer's weights at each call, so all ranks must call it the same number of times.
     if not objective.model.repeats_layers:
         for layer in layers_of(objective):
             fully_shard(layer, mesh=mesh)

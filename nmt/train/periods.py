@@ -19,7 +19,7 @@ def parse_period(text: str) -> tuple[float, str]:
     if match is None or not 0 < float(match[1]) < 2**63:  # a longer period could be infinite in seconds
         raise ValueError(
             f"'{text}': not a period (write 500u for updates, 1e for epochs or 10m for minutes; "
-            "a period longer than the run means once, at its end)"
+            "a period longer than the run means once, at the run's end)"
         )
     count, unit = float(match[1]), match[2] or "u"
     if unit != "m" and not count.is_integer():
@@ -28,7 +28,7 @@ def parse_period(text: str) -> tuple[float, str]:
 
 
 def parse_periods(text: str) -> list[tuple[float, str]]:
-    """Parse the periods of a text such as `500u,10m`, in its order. See `parse_period`.
+    """Parse the periods of a text such as `500u,10m`, in their order. See `parse_period`.
 
     Raises ValueError for any other text, and for two periods with the same unit.
     """
@@ -40,7 +40,7 @@ def parse_periods(text: str) -> list[tuple[float, str]]:
 
 
 def without_minutes(text: str) -> str:
-    """Drop the minutes from a period that also has updates or epochs. The rest decides which validations count."""
+    """Drop the minutes from a period that also has updates or epochs. The other units decide which validations count."""
     parts = [part.strip() for part in text.split(",")]
     return ",".join([part for part in parts if not part.endswith("m")] or parts)
 
@@ -67,7 +67,7 @@ class Timer:
         return by_clock or self._is_due_by_count(update, epoch_ended)
 
     def is_regular(self, update: int, epoch_ended: int | None) -> bool:
-        """Whether a due timer has only minutes, or is due by updates or epochs and not only by the clock."""
+        """Whether a due timer has only minutes, or is due because of updates or epochs, not only because of the clock."""
         return not self._counts or self._is_due_by_count(update, epoch_ended)
 
     def restart(self, seconds: float, took: float = 0.0) -> None:

@@ -15,7 +15,7 @@ from nmt.train.run import Run
 
 MIN_PROBE_TOKENS: Final = 512
 MAX_MEMORY_SHARE: Final = 0.8  # share of the free memory that may be used
-OUT_OF_MEMORY_BYTES: Final = 1 << 60  # means "out of memory", because no device has this many
+OUT_OF_MEMORY_BYTES: Final = 1 << 60  # means "out of memory", because no device has this many bytes
 OPTIMIZER_NUMBERS_PER_WEIGHT: Final = 2  # numbers per weight that the optimizer allocates at the first update
 
 
@@ -34,13 +34,13 @@ def choose_kernels(run: Run) -> None:
         limit.asked = asked
         limit.max_tokens = limit.max_micro_batch_tokens = _max_tokens(run)
     run.loader.max_tokens = limit.max_tokens
-    # Under fsdp, all ranks must split batches alike, but limits found under ddp may differ between ranks.
+    # Under fsdp, all ranks must split batches in the same way, but limits found under ddp may differ between ranks.
     if in_step(run.updater.objective):
         run.loader.max_tokens = min(limit.max_tokens, limit.max_micro_batch_tokens)
 
 
 def _max_tokens(run: Run) -> int:
-    """The maximum number of tokens per micro-batch, with padding: the option's value, or as many as fit on the device."""
+    """The maximum number of tokens per micro-batch, including padding: the option's value, or as many as fit on the device."""
     options, longest = run.options, run.loader.longest()
     if options.max_tokens == "auto":
         largest = run.loader.largest_micro_batch()
@@ -55,7 +55,7 @@ def _max_tokens(run: Run) -> int:
 
 
 def find_max_tokens(objective: nn.Module, loader: Loader, largest: int, precision: Precision, world: World) -> int:
-    """Find the largest micro-batch that fits, in tokens with padding, up to `largest`, the plan's maximum.
+    """Find the largest micro-batch that fits, in tokens including padding, up to `largest`, the plan's maximum.
 
     Tries batches of the longest pairs. Each is twice as large as the previous one, as long as twice the memory is free. All
     ranks try the same batches, and the smallest device decides. Raises ResourceError if not even one pair fits.
@@ -94,7 +94,7 @@ def _sizes(longest: int, largest: int) -> Iterator[int]:
 
 
 def _peak(objective: nn.Module, memory: Memory, batch: Batch, precision: Precision) -> int:
-    """The peak memory in bytes of computing the gradient of a batch, or OUT_OF_MEMORY_BYTES if memory runs out."""
+    """The peak memory, in bytes, while the gradient of a batch is computed, or OUT_OF_MEMORY_BYTES if memory runs out."""
     memory.watch()
     buffers = copied_buffers(objective)
     try:

@@ -14,7 +14,7 @@ from nmt.train.update import LossScale
 
 @dataclass
 class MicroBatchLimit:
-    """Results of measurements on the device. Checkpoints keep them, so that a resumed run computes the same bits.
+    """Results of measurements on the device. Checkpoints keep them, so that a resumed run computes identical results.
 
     matmul: the library of matrix products that a speedup chose
     asked: the value of --max-tokens and the devices, as text
@@ -87,7 +87,7 @@ class Progress:
     skipped: int = 0  # updates without a finite gradient
     skipped_in_a_row: int = 0
     validation_due: bool = False  # whether a validation at this update is due and not done yet
-    validation_counts: bool = True  # for patience and the schedule; a validation only due to the run's end does not
+    validation_counts: bool = True  # for patience and the schedule; False if only the run's end made the validation due
     save_due: bool = True  # whether a save is due; --keep-last and --keep-best ignore saves forced by a signal
     score: float | None = None  # validation score at this update, if there was a validation
     epoch: Ordinal = 1  # epoch of the last update
@@ -107,7 +107,7 @@ class Progress:
     def see(self, score: float) -> bool:
         """Record the score of a validation and return whether it is the best so far. Higher is better; it must be finite.
 
-        A validation due only because the run ends does not count as stalled, so the result does not depend on where a run ends.
+        A validation due only because the run ends does not increase `stalled`, so the result does not depend on where a run ends.
         """
         self.score = score if math.isfinite(score) else None
         better = self.score is not None and (self.best is None or score > self.best)

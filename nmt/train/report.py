@@ -1,7 +1,7 @@
 """The report of a training run: metrics.jsonl, status.json, and the lines and numbers that reporters receive.
 
 The content of `metrics.jsonl` depends only on data and settings, so a run that was interrupted and resumed writes the same
-bytes as an undisturbed run. Times and speeds go only to the reporters: to stderr, `train.log` and TensorBoard.
+bytes as an uninterrupted run. Times and speeds go only to the reporters: to stderr, `train.log` and TensorBoard.
 """
 
 import contextlib
@@ -90,7 +90,7 @@ class Report:
         return self._size
 
     def sync(self) -> None:
-        """Sync metrics.jsonl to the disk, in any thread. Raises ResourceError if that fails."""
+        """Sync metrics.jsonl to the disk. Any thread may call this. Raises ResourceError if that fails."""
         try:
             os.fsync(self._metrics.fileno())
         except OSError as error:
@@ -121,7 +121,7 @@ class Report:
         self._pending.clear()
 
     def _remove_torn(self) -> None:
-        """Remove the bytes that a failed write has left."""
+        """Remove the bytes that a failed write has left behind."""
         if self._is_torn:
             self._metrics.truncate(self._size)
             self._is_torn = False

@@ -1,4 +1,4 @@
-"""Messages about a run: what it trains, its validations and why it ended; and its settings file."""
+"""Messages about a run (what it trains, its validations and why it ended), and its settings file."""
 
 import errno
 import signal
@@ -29,7 +29,7 @@ def certain_end(run: Run) -> int | None:
 
 
 def report_validation(run: Run, result: ValidationResult, state: str) -> None:
-    """Log a validation. state: its consequence, such as "new best" """
+    """Log a validation. state: its outcome, such as "new best" """
     progress, scores = run.progress, result.metrics.items()
     text = loss_text(result.losses["loss"], result.losses.get("nll"), digits=3)
     text += "".join(f" : {name} {mean:.4f}" for name, mean in result.other_parts().items())
@@ -101,7 +101,7 @@ def nothing_to_do(run: Run) -> str:
     """The message when a run that has ended is started again."""
     assert run.end is not None
     how = f"to train longer, raise {flag_of(run.end[0])}"
-    if run.end[0] in run.settings:  # the schedule depends on it
+    if run.end[0] in run.settings:  # the schedule depends on this option
         how = f"--schedule {run.settings['schedule']} ends there: to train longer, start again in another --output"
     return f"nothing to do: the run ended at update {run.progress.update} ({how})"
 
@@ -128,7 +128,7 @@ def conclude(run: Run) -> None:
 
 
 def best_checkpoint(run: Run) -> tuple[Path, str] | None:
-    """The checkpoint that a run folder stands for, and its score as text, or "". None before the first checkpoint."""
+    """The checkpoint that a run folder stands for, and its score as text, "" if none. None before the first checkpoint."""
     if not run.world.leads or (folder := run.checkpoints.best()) is None:
         return None
     score, name = run.checkpoints.score(folder), run.checkpoints.judged_by(folder)
@@ -136,14 +136,14 @@ def best_checkpoint(run: Run) -> tuple[Path, str] | None:
 
 
 def _score_text(run: Run, name: str, score: float) -> str:
-    """A score with its name and its usual sign. score: with the sign that makes higher better"""
+    """A score with its name and its usual sign. score: with the sign for which higher is better"""
     sign = run.validation.sign(name) if run.validation else 1.0
     return f"{name} {sign * score:.4f}"
 
 
 @contextmanager
 def recorded_end(run: Run) -> Iterator[None]:
-    """Save in the run folder that the run is in progress and, at the end, why it ended."""
+    """Context that records in the run folder that the run is in progress and, at the end, why it ended."""
     run.report.write_status()
     try:
         yield
@@ -155,7 +155,7 @@ def recorded_end(run: Run) -> Iterator[None]:
 
 
 def what_is_saved(update: int) -> str:
-    """The end of a sentence about a stopped run: after which update it stopped, and whether that is saved."""
+    """The end of a sentence about a stopped run: after which update it stopped, and whether that update is saved."""
     return f"after update {update}, which is saved" if update else "before the first update; nothing is saved"
 
 

@@ -51,7 +51,7 @@ class Run:
 
     settings: the options on which the run's results depend, by key
     validation: None without a validation set
-    average: an average of the weights, or None if neither a start nor the optimizer averages
+    average: an average of the weights, or None if neither a start nor the optimizer averages them
     speedups: the active speedups
     starts: the active starts (nmt.starts.base.Start), which change the newly built model
     is_new: whether the weights were random at the start
@@ -146,7 +146,7 @@ class Run:
         return self.finished or self.signal is not None
 
     def agree(self) -> None:
-        """Synchronise the clock and the signal over all ranks, so that they stop, save and log at the same update."""
+        """Synchronise the clock and the signal across all ranks, so that they stop, save and log at the same update."""
         limit, signal = self.progress.limit, signals.innermost().received
         seconds = time.monotonic() - self.started if self.world.leads else 0.0
         self.seconds, number, tokens = self.world.maximum(seconds, signal or 0, -limit.max_micro_batch_tokens)
@@ -159,11 +159,11 @@ class Run:
         return self.kept.own(self.model, weights)
 
     def base_weights(self) -> dict[str, torch.Tensor]:
-        """The weights that come from the --init-from model, by their names in it."""
+        """The weights that come from the --init-from model, by their names in that model."""
         return self.kept.base(self.model)
 
     def evaluated_model(self) -> Model:
-        """The model with `evaluated_weights`, complete on each rank. It is a temporary copy if they are averaged or sharded."""
+        """The model with `evaluated_weights`, complete on each rank; a temporary copy if the weights are averaged or sharded."""
         weights = self.evaluated_weights()
         if self.average is None and not any(map(is_sharded, weights.values())):
             return self.model

@@ -1,4 +1,4 @@
-"""Saving of checkpoints: a thread writes a copy of the state, one checkpoint at a time, while training continues."""
+"""Saves checkpoints: a thread writes a copy of the state, one checkpoint at a time, while training continues."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -80,7 +80,7 @@ def save_has_ended(run: Run) -> bool:
 
 @contextmanager
 def saves_finished(run: Run) -> Iterator[None]:
-    """Context that waits for a pending checkpoint if its block raises."""
+    """Context that waits for a pending checkpoint if its block raises an error."""
     try:
         yield
     except Exception:

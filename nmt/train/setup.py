@@ -1,4 +1,4 @@
-"""The preparation of a run: opens its data and device, and tries its criterion."""
+"""Prepares a run: opens its data and device, and tries its criterion."""
 
 import math
 from collections.abc import Iterator, Set
@@ -49,7 +49,7 @@ class RunSetup:
 
     @contextmanager
     def joined(self) -> Iterator[None]:
-        """Connect the ranks, and use tf32 products if requested. The choice of products is undone at the end."""
+        """Context that connects the ranks, and uses tf32 products if requested. The choice of products is undone at the end."""
         before, precision = torch.get_float32_matmul_precision(), self.options.precision
         with self.world.joined(self.device.type, self.options.timeout), matmul.using(matmul.Products()):
             if precision == "tf32" and self.device.type != "cuda":
@@ -63,7 +63,7 @@ class RunSetup:
 
 
 def open_data(options: TrainOptions) -> tuple[PreparedData, Validation | None]:
-    """Open the data folder and its validation set, if it has one, with metrics but no translator yet.
+    """Open the data folder and its validation set, if it has one. The validation has its metrics, but no translator yet.
 
     Raises UserError if there are no training pairs, or if a validation set or a metric cannot be used.
     """
@@ -105,7 +105,7 @@ def _run_tokenizer(options: TrainOptions) -> str:
 def try_criterion(
     model: Model, criterion: Criterion, pairs: Batch, validation: Validation | None, precision: Precision
 ) -> Set[str]:
-    """Try the criterion on training pairs and a validation pair, without gradient, and return the names of its scores.
+    """Try the criterion on training pairs and a validation pair, without gradients, and return the names of its scores.
 
     These are the trained parts of the loss and `nll`, as a validation computes them. Lower is better. Weights, buffers and the
     random state do not change. Raises UserError if the validation set lacks a column, or if counts differ from

@@ -16,7 +16,7 @@ class Timers:
             "log line": Timer(options.log_every),
         }
         self._passed: set[str] = set()  # timers whose period ended with the last update
-        self._seconds = 0.0  # time of that update
+        self._seconds = 0.0  # time of the last update
 
     def due(self, run: Run, data: UpdateBatches) -> set[str]:
         """What is due after the last update, which used this data: "log line", "validation" or both. At the run's end both are.
@@ -35,7 +35,7 @@ class Timers:
         return due | ({"log line"} if run.ends else set()) | ({"validation"} if progress.validation_due else set())
 
     def restart(self, seconds: float) -> None:
-        """Start a new period of minutes for all work that was due and is now done. seconds: the run's clock"""
+        """Start a new period of minutes for all work that was due and is now done. seconds: time on the run's clock"""
         for name in self._passed:
             took = seconds - self._seconds if name == "validation" else 0.0
             self.by_name[name].restart(seconds, took)

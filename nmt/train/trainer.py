@@ -49,7 +49,7 @@ def train(options: TrainOptions, parts: Any) -> Run:
                 choose_kernels(run)
                 announce(run)
                 save_settings(run, parts)
-                if run.progress.validation_due:  # a signal interrupted it in an earlier process
+                if run.progress.validation_due:  # a signal interrupted the validation in an earlier process
                     run.progress.save_due |= run.finished
                     validate_run(run)
                     save(run, last=True)
@@ -77,7 +77,7 @@ def _begin(run: Run) -> None:
 
 
 def _has_recorded_end(run: Run) -> bool:
-    """Whether a run is finished and its files say so, in which case the same command would add nothing."""
+    """Whether a run is finished and its files say so, in which case the same command would have nothing to do."""
     status = read_status(run.folder / STATUS_FILE) if run.world.leads else None
     is_recorded = not run.world.leads or (status is not None and status.end is not None and status.end.is_last)
     return run.finished and not run.progress.validation_due and bool(run.world.minimum(int(is_recorded)))

@@ -25,8 +25,8 @@ from nmt.train.parallel import copied_buffers, gradients_shared, in_step, put_bu
 
 MAX_SCALE: Final = 2.0**24
 SCALE_GROWTH_UPDATES: Final = 2000  # updates without overflow before the scale grows
-MAX_PASS_SECONDS: Final = 19.0  # limit for a micro-batch after a signal; then the process exits
-FINISH_SECONDS: Final = 10.0  # limit from a signal to the update's end; the rest of 20 seconds is for the checkpoint
+MAX_PASS_SECONDS: Final = 19.0  # time limit for a micro-batch after a signal; then the process exits
+FINISH_SECONDS: Final = 10.0  # time from a signal to the update's end; the rest of 20 seconds is for the checkpoint
 ASK_SECONDS: Final = 1.0  # interval between checks for a signal on another rank
 PartNames = tuple[tuple[str, ...], tuple[str, ...]]  # names of the trained and of the reported parts of a loss
 STOP_KEY: Final = "stop"  # key for a signal in the store that the ranks share
@@ -55,20 +55,20 @@ class LossScale:
 
 
 class UpdateGivenUp(Exception):
-    """An update was abandoned because of a signal. Weights and buffers are as before it."""
+    """An update was abandoned because of a signal. Weights and buffers are as they were before it."""
 
 
 class SignalWatch:
     """Checks for a signal between the micro-batches of an update, and estimates when the update would end.
 
-    The ranks decide together before each pass in which they wait for each other. Until then each rank may decide alone to skip
-    its passes. If one rank votes to stop, the update ends on all.
+    The ranks vote before each pass in which they wait for each other. A rank that wants to stop skips its passes up to that vote.
+    If one rank votes to stop, the update ends on all.
     """
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self._seconds_per_token = 0.0  # measured in the last update, with padding; 0 before the first
-        self._signal_at: float | None = None  # when any rank received a signal
+        self._seconds_per_token = 0.0  # measured in the last update, including padding; 0 before the first
+        self._signal_at: float | None = None  # when a rank received a signal
         self._began = self._asked = time.monotonic()
         self._must_finish = False
 
@@ -77,9 +77,9 @@ class SignalWatch:
         self._began, self._must_finish = time.monotonic(), False
 
     def check(self, done: int, left: int, together: bool, last: bool) -> None:
-        """Raise UpdateGivenUp if a signal came and the update would not end within FINISH_SECONDS after it.
+        """Raise UpdateGivenUp if a signal came and the update would end more than FINISH_SECONDS after it.
 
-        done, left: tokens of the passes before and after this call, with padding
+        done, left: tokens of the passes before and after this call, including padding
         together: whether ranks wait for each other in the next pass
         last: whether the next pass is the last of the update
         """
@@ -93,7 +93,7 @@ class SignalWatch:
             raise UpdateGivenUp
 
     def end(self, tokens: int) -> None:
-        """End an update. tokens: the number of its tokens, with padding"""
+        """End an update. tokens: the number of its tokens, including padding"""
         self._seconds_per_token = (time.monotonic() - self._began) / max(tokens, 1)
 
     def _ends_too_late(self, done: int, left: int) -> bool:
@@ -139,7 +139,7 @@ class _OutOfMemory(Exception):
 
 @contextmanager
 def _out_of_memory_of(batch: Batch, largest: int, alone: bool) -> Iterator[None]:
-    """Context that replaces a device's out-of-memory error by _OutOfMemory."""
+    """Context that replaces a device's out-of-memory error with _OutOfMemory."""
     try:
         yield
     except Exception as error:
@@ -162,7 +162,7 @@ class Passes(Protocol):
     def __call__(self, batch: Batch, factors: Mapping[str, float]) -> tuple[PartNames, Tensor]:
         """Add the gradient of a micro-batch to the parameters' gradients, in place.
 
-        batch: on the CPU; factors: factors on the trained parts of the loss, by name
+        batch: on the CPU; factors: by which the trained parts of the loss are multiplied, by name
         returns: the loss in the form of `flattened`, valid until the next call
         """
 
@@ -183,7 +183,7 @@ class _DeviceSums:
         if self.sums is None:
             if set(parts[0]) != set(self.names):
                 counted = f"but a batch has counts for {sorted(self.names)} (see `Criterion.counts`)"
-                raise UserError(f"the trained parts of the loss are {sorted(parts[0])}, {counted}")
+                raise UserError(f"the loss has the trained parts {sorted(parts[0])}, {counted}")
             self.parts = parts
             self.sums = torch.zeros(len(parts[0]) + 2 * len(parts[1]), dtype=torch.float64, device=self.device)
         elif parts != self.parts:
@@ -205,7 +205,7 @@ class Updater:
     """Updates the weights of an objective (nmt.train.parallel) over the ranks of a world.
 
     clip_norm: the largest 2-norm of the gradient; 0 disables clipping
-    counts: a function from a batch to the counts of its trained parts; None if the only part is `loss` over target tokens
+    counts: maps a batch to the counts of its trained parts; None if the only part is `loss` over target tokens
     watch: abandons an update after a signal; the default never does
     passes: an alternative way to compute the gradients of micro-batches on one device, or None
     """
@@ -266,7 +266,7 @@ class Updater:
     def _gradient(
         self, data: UpdateBatches, seed: int, max_micro_batch_tokens: int, factors: Mapping[str, float]
     ) -> tuple[_DeviceSums, list[Batch], int]:
-        """Compute the gradient; return the sums of the loss's parts, the micro-batches that count, and the token limit."""
+        """Compute the gradient; return the sums of the loss's parts, the micro-batches without idle ones, and the token limit."""
         first_idle = len(data.batches) - data.idle
         gave_back = False  # whether memory was freed already; it cannot be freed twice
         while True:

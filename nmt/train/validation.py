@@ -40,7 +40,7 @@ class Validation:
     translator: Translator | None = None
 
     def sign(self, name: str) -> float:
-        """1 if a higher value of the score is better, or -1 if a lower value is, as for the loss and its parts."""
+        """1 if higher values of the score are better, or -1 if lower values are better, as for the loss and its parts."""
         return 1.0 if name in self.metrics and self.metrics[name].higher_is_better else -1.0
 
 
@@ -49,7 +49,7 @@ class ValidationResult:
     """The scores of a model on a validation set.
 
     losses: the loss (the sum of the means of the trained parts) and each part, by name
-    perplexity: exp of the part `nll`, or of the loss without that part
+    perplexity: exp of the part `nll`, or of the loss if there is no such part
     metrics: scores by name
     examples: a few (source, translation, reference)
     """
@@ -84,7 +84,7 @@ def validate(
 ) -> ValidationResult:
     """Score a model on a validation set. Each rank scores a share of it. The model is in training mode afterwards.
 
-    max_tokens: tokens per batch for the loss, with padding
+    max_tokens: tokens per batch for the loss, including padding
     Raises Interrupted after a signal, before a batch and on all ranks together.
     """
     model.eval()

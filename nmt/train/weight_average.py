@@ -10,7 +10,7 @@ class WeightAverage:
     """An average of a model's trained parameters, in their number format, computed by the optimizer.
 
     averaged: the average of each parameter, from the optimizer
-    weights: the average by name of the parameter; equal to the parameters until the first update
+    weights: the averages by parameter name; equal to the parameters until the first update
     flag: the flag that requests it
     note: a log line about it at the start of a run, or empty
     """

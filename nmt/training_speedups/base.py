@@ -1,6 +1,6 @@
 """The interface of training speedups, faster ways to do the same training.
 
-A speedup is active if one of its options differs from its default, or if the `is_active` of its options class returns True.
+A speedup is active if one of its options differs from its default, or if its options class says so through `is_active`.
 Its options are options of `nmt train`.
 """
 

@@ -24,7 +24,7 @@ from nmt.translate.wrapper import BatchSearch, SearchWrapper
 
 
 class BuiltInEngine(SearchEngine):
-    """Translates lines by a Scorer and a decoder.
+    """Translates lines with a Scorer and a decoder.
 
     scorer: a model or an ensemble, on its device
     options: the translator's options; `replicas` None means 1, and `threads` None keeps torch's setting

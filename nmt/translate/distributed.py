@@ -92,7 +92,7 @@ def serve(translator: Translator, world: World) -> None:
             result = JobResult(translator.translate(msgspec.json.decode(content, type=list[Request])))
         except Interrupted as error:
             result = JobResult([], error.signal_number)
-        with suppress(RuntimeError):  # from the store, which stops with the leader
+        with suppress(RuntimeError):  # the store fails once the leader has exited
             world.post(f"result/{world.rank}", msgspec.json.encode(result))
 
 
@@ -107,7 +107,7 @@ def _next_job(world: World) -> bytes:
 
 
 def ranges(sizes: Sequence[int], ranks: int) -> list[tuple[int, int]]:
-    """The range (first, end) of consecutive items for each rank, with about equal sums of sizes."""
+    """The range (first, end) of consecutive items for each rank, whose sizes add up to about the same."""
     ends = np.cumsum(sizes, dtype=np.int64)
     middles, total = ends - np.array(sizes) / 2, sum(sizes)
     cuts = np.searchsorted(ranks * middles, total * np.arange(1, ranks)).tolist()

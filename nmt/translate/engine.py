@@ -51,7 +51,7 @@ class SearchEngine(ABC):
     signature: the search with its options, printed next to a score
     n_best: maximum number of translations per line
     takes_phrases: whether it can force phrases into a translation
-    batch_tokens: source tokens per batch, with padding
+    batch_tokens: source tokens per batch, including padding
     replicas: number of batches that are searched in parallel
     """
 

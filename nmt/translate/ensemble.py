@@ -1,4 +1,4 @@
-"""Ensembles: a Scorer with a weighted mean over several models, which may be of different kinds."""
+"""Ensembles: a Scorer that computes a weighted mean over several models, which may be of different kinds."""
 
 import math
 from collections.abc import Sequence

@@ -21,7 +21,7 @@ from nmt.device import device_of
 from nmt.models.base import Model, Scorer, scorer_for_search
 from nmt.symbols import BOS, PAD
 
-LOGIT_CHUNK_ROWS: Final = 1024  # positions for which logits exist at the same time
+LOGIT_CHUNK_ROWS: Final = 1024  # maximum number of positions with logits in memory at the same time
 
 Ids = NDArray[Any]
 
@@ -92,7 +92,7 @@ def target_log_probs(
     """Compute the log-probabilities, in nats, of the tokens and EOS of each target, given its source.
 
     sources, targets: ids without EOS
-    max_tokens: tokens per batch, with padding; a longer pair forms its own batch
+    max_tokens: tokens per batch, including padding; a longer pair forms its own batch
     advance: called after each batch with the number of its pairs
     """
     results: list[list[float]] = [[]] * len(sources)

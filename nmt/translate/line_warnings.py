@@ -54,7 +54,7 @@ class LineWarnings:
     """Warnings about the lines of one text, by kind.
 
     place: name of the text in messages
-    length_flag: the flag that sets the maximum length, for messages about truncated lines; empty for none
+    length_flag: the flag that sets the maximum length, for messages about truncated lines; empty if there is none
     """
 
     def __init__(self, place: str, length_flag: str = "--max-source-length") -> None:

@@ -39,7 +39,7 @@ class TranslatorOptions:
         (), "weight of each model, e.g. 0.7,0.3", group="Several models", common=True
     )
     ensemble: Literal["log-probabilities", "probabilities"] = opt(
-        "log-probabilities", "what to average over several models", group="Several models", common=True
+        "log-probabilities", "what to average across models", group="Several models", common=True
     )
     batch_tokens: int | Literal["auto"] = opt(
         "auto",

@@ -40,7 +40,7 @@ def score(
 
     max_tokens, advance: see `target_log_probs`; `advance` also counts failed pairs
     max_length: maximum tokens per line; a pair with a longer line fails, and so does a pair that is too long for `LengthFilter`
-    document: the previous sources, for a model that reads a context; `sources` are added to it. None if there are none
+    document: the previous sources, for a model that reads a context; `sources` are added to it. None starts a new document
     """
     limits, document = LengthFilter(max_length=max_length), document or DocumentLines(pipeline.context)
     source, target = encode_pairs(pipeline, sources, targets, limits, document)

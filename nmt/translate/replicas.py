@@ -1,4 +1,4 @@
-"""Parallel search of batches, with results in order: in processes forked from this one, or in threads.
+"""Searches batches in parallel, with results in order: in processes forked from this one, or in threads.
 
 Forked processes have their own interpreters and share the loaded weights as long as nobody writes to them.
 """
@@ -60,7 +60,7 @@ class Replicas(Generic[_Item, _Result]):
         self.number, self._threads, self._device = number, threads, device
         self._work, self._prepare = work, cache(prepare)
         self._pool: Executor | None = None
-        self._lock = Lock()  # protects the pool and the count, because a server's threads search in parallel
+        self._lock = Lock()  # protects the pool and its count, because a server's threads search in parallel
         self._num_items = 0
 
     def in_order(self, items: Sequence[_Item]) -> Iterator[_Result]:
@@ -68,7 +68,7 @@ class Replicas(Generic[_Item, _Result]):
 
         If `signals.check` raises, between items or while waiting, processes are killed and no further item starts. It is not
         called while another thread prepares.
-        Raises ResourceError if a process is lost, and any error of the work.
+        Raises ResourceError if a process is lost, and any error that the work raises.
         """
         with self._lock:
             self._num_items += len(items)

@@ -49,7 +49,7 @@ class Request:
         **more_filters: Sequence[str],
     ) -> None:
         """Raises UserError if a keyword is not the name of a filter."""
-        fields = vars(self)  # faster than assignment, because a text has many lines
+        fields = vars(self)  # faster than assignment, which matters for texts of many lines
         fields["text"], fields["prefix"], fields["phrases"] = text, prefix, tuple(phrases)
         fields["others"], fields["error"], fields["context"] = others or {}, error, context
         fields["filters"] = _filters_of(filters, more_filters) if filters or more_filters else {}
@@ -81,7 +81,7 @@ RESERVED: Final = frozenset((*_Fields.__struct_fields__, "translation", "candida
 
 
 def read_request(line: str, form: Form) -> Request:
-    """Parse a line: only a text, `text ||| prefix`, `text ||| phrase ||| phrase` (as in Moses), or a JSON object."""
+    """Parse a line: a plain text, `text ||| prefix`, `text ||| phrase ||| phrase` (as in Moses), or a JSON object."""
     if form == "text":
         return Request(line)
     if form == "json":
@@ -134,7 +134,7 @@ def cleaned_request(
     filters: Mapping[str, Sequence[str]],
     context: Sequence[str] | None,
 ) -> Request:
-    """Make a request from the fields of a JSON object. All texts but the first become single lines; empty ones are dropped."""
+    """Make a request from the fields of a JSON object. All texts but `text` become single lines; empty ones are dropped."""
     cleaned = {name: _lines(texts) for name, texts in filters.items()}
     sentences = None if context is None else tuple(filter(None, map(visible_line, context)))
     return Request(text, clean(prefix), _lines(phrases), filters=cleaned, context=sentences)

@@ -1,4 +1,4 @@
-"""Results of lines: translations with details, scores of pairs, failures; and the retry of a failed batch."""
+"""Results of lines: translations with details, scores of pairs, failures. Also the retry of a failed batch."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ UNKNOWN_TAG: Final = "unknown tag"  # the line starts with a tag that the model 
 RETRIED: Final = "retried"  # the batch failed and was split in half; set only on the first line of the batch
 REPAIRED: Final = "repaired"  # the line was translated again
 BROKEN: Final = "broken"  # the translation looks broken
-UNCHANGED: Final = "kept unchanged"  # a part of the text was kept, because its translation lost something
+UNCHANGED: Final = "kept unchanged"  # a part of the text was left as it is, because its translation lost something
 WITHHELD: Final = "withheld"  # the confidence is too low
 
 NOT_FINITE: Final = Failure("the model's probabilities are not finite")
@@ -84,7 +84,7 @@ class Translation(msgspec.Struct, frozen=True):
 
     candidates: best first; empty for a line without tokens and for a failed line
     error: the reason for a failure, or empty
-    warnings: messages by kind, one of the constants from TRUNCATED to WITHHELD
+    warnings: messages by kind; the kinds are the constants from TRUNCATED to WITHHELD
     """
 
     candidates: list[Candidate] = []
@@ -113,7 +113,7 @@ def retry_split(
     """Call `work` for all lines. A batch that fails is retried in halves, down to the single failing line.
 
     work: called with a slice of the lines; returns a result or a failure for each
-    returns: the outcome of each line, and a warning if the whole batch failed, otherwise an empty text
+    returns: the outcome of each line, and a warning if the whole batch failed, otherwise an empty string
     Raises UserError if `work` does, because then no line is at fault.
     """
     warning = ""
@@ -125,7 +125,7 @@ def retry_split(
         except UserError:
             raise
         except Exception as error:
-            # Keep only the text: the exception itself would keep the tensors alive that filled the memory.
+            # Keep only the text: the exception itself would keep alive the tensors that filled the memory.
             place = place_in_plugin(error)
             reason = f"plug-in {place}: " * bool(place) + f"{type(error).__name__}: {quoted(error)}"
         if end - start == 1:

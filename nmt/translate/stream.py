@@ -75,7 +75,7 @@ def translate_stream(
     strict: whether bytes that are not UTF-8 raise InputError
     bar: counts the lines
     first_number: number of the first line, for `show`
-    returns: the number of the first line of a text that follows this one
+    returns: the number of the first line of a text that would follow this one
     """
     results, document = TranslationOutput(output), DocumentLines(translator.context)
     sizes = growing(max_lines) if results.is_awaited else repeat(max_lines)

@@ -28,9 +28,9 @@ NO_TEXTS: Final[Mapping[str, Sequence[str]]] = MappingProxyType({})
 
 
 def check_lines(name: str, lines: Sequence[object], types: tuple[type, ...] = (str,)) -> None:
-    """Raise UserError unless lines are a list of items of these types. name: name of the argument in messages"""
+    """Raise UserError unless `lines` is a list of items of these types. name: name of the argument in messages"""
     if isinstance(lines, str | bytes):
-        raise UserError(f"{name} must be a list of lines, not one text ({len(lines):,} characters)")
+        raise UserError(f"{name} must be a list of lines, not a single string ({len(lines):,} characters)")
     if not isinstance(lines, Sequence):  # an iterator could be read only once
         raise UserError(f"{name} must be a list of lines, not {type(lines).__name__}")
     for i, line in enumerate(lines):
@@ -42,7 +42,7 @@ def check_lines(name: str, lines: Sequence[object], types: tuple[type, ...] = (s
 class Translator:
     """Translates lines with an engine and its text pipeline.
 
-    options: only the options about lines are used; those about devices, models, searches and files concern the engine
+    options: only the options about lines are used; those about devices, models, searches and files are the engine's
     filter_texts: texts that apply to every request, by filter
     Raises UserError if a filter refuses its texts.
     """
@@ -117,12 +117,12 @@ class Translator:
         check_lines("targets", targets)
         if len(sources) != len(targets):
             raise UserError(
-                f"sources and targets must have equally many lines, not {len(sources):,} and {len(targets):,}"
+                f"sources and targets must have the same number of lines, not {len(sources):,} and {len(targets):,}"
             )
         return self.engine.score(sources, targets)
 
     def encode(self, requests: Sequence[Request]) -> list[EncodedLine]:
-        """Encode requests to the ids and constraints that the model and the search read."""
+        """Encode requests as the ids and constraints that the model and the search read."""
         texts = [request.text[: self.max_characters] for request in requests]
         contexts = [request.context or () for request in requests]
         encoded, num_context = self.pipeline.source.encode_in_context(texts, contexts, self.max_source_length)
@@ -141,7 +141,7 @@ class Translator:
         """Called while no line is waiting. Does nothing."""
 
     def _kept(self, request: Request) -> list[Candidate]:
-        """The text itself, without its tags, if it has no words but the vocabulary does; otherwise an empty list."""
+        """The text without its tags, as one candidate, if it has no words but the vocabulary does; otherwise an empty list."""
         text, tags = request.text, self.pipeline.source.prepare.tags
         if tags:
             text = " ".join(word for word in text.split() if word not in tags)

@@ -107,7 +107,7 @@ def place_of(name: str) -> str:
 def open_source(name: str, estimate: LineEstimate) -> Iterator[Source]:
     """Open a file or pipe by name; "-" is stdin. Raises UserError if it does not exist.
 
-    estimate: an estimate of the lines of this file and of the files that are read before and after it
+    estimate: estimates the number of lines of this file and of the files that are read before and after it
     """
     path = Path(name)
     if name == STDIN_NAME:
@@ -181,7 +181,7 @@ def windows(
             idle()
         try:
             chunk = source.read()
-        except OSError as error:  # otherwise it would look like an error of the output
+        except OSError as error:  # otherwise it would look like an error in the output
             name = "the text" if error.filename is None else quoted(error.filename)
             raise ResourceError(f"{name}: cannot be read: {error.strerror or error}") from error
         ended = splitter.feed(chunk) if chunk else splitter.end()

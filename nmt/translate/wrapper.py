@@ -32,14 +32,14 @@ class SearchWrapper:
     models: Sequence[nn.Module] = ()
 
     def __init__(self, options: Any, pipeline: Pipeline, scorer: nn.Module) -> None:
-        """Load the files that it needs. scorer: the model or ensemble of the search. Raises UserError or ArtefactError."""
+        """Load the wrapper's files. scorer: the model or ensemble of the search. Raises UserError or ArtefactError."""
 
     def decoder(self, decoder: Decoder) -> Decoder:
         """Return the decoder to use: this one or a changed one. Raises UserError if the wrapper cannot use it."""
         return decoder
 
     def around(self, search: BatchSearch) -> BatchSearch:
-        """Return a search that calls this one."""
+        """Return a search that wraps this one."""
         return search
 
     def ranked(
@@ -47,6 +47,6 @@ class SearchWrapper:
     ) -> tuple[list[Outcome], str]:
         """Return the outcomes of a batch's lines, and a warning if the batch was retried, otherwise an empty string.
 
-        max_tokens: tokens per batch, with padding
+        max_tokens: tokens per batch, including padding
         """
         return outcomes, ""

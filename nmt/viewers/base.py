@@ -1,7 +1,7 @@
 """The interface of viewers, which receive each translation of `nmt translate` before it is printed.
 
 A registered viewer is built as `cls(options)` if one of its options is set. `options` are those of `nmt translate`, which are
-also an instance of the viewer's options class. That class may have `written`, the names of options that name output files.
+also an instance of the viewer's options class. That class may define `written`, the names of the options that name output files.
 """
 
 from collections.abc import Mapping
@@ -28,16 +28,16 @@ class Viewer:
     settings: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, options: Any) -> None:
-        """Called before models are loaded. Raises UserError if the options cannot work."""
+        """Called before models are loaded. Raises UserError if the options cannot be used."""
 
     def begin(self, translator: "Translator") -> None:
-        """Called before the first line. Raises UserError if it does not support the search."""
+        """Called before the first line. Raises UserError if the viewer does not support the search."""
 
     def see(self, number: int, request: "Request", translation: "Translation") -> None:
         """Called for each line, in order. number: line number, from 0"""
 
     def columns(self, candidate: "Candidate") -> list[str]:
-        """Texts to print after a candidate, each after `|||`."""
+        """Texts to print after a candidate, each preceded by `|||`."""
         return []
 
     def fields(self, candidate: "Candidate") -> dict[str, Any]:
@@ -49,7 +49,7 @@ class Viewer:
 
 
 def open_viewers(options: Any) -> list[Viewer]:
-    """Open the active viewers, in their order. Raises UserError if one needs torch but torch is missing."""
+    """Open the active viewers, in their order. Raises UserError if one of them needs torch but torch is missing."""
     found: list[Viewer] = []
     for name in registry.active_names("viewer", options):
         with needing_torch(", ".join(registry.given_flags("viewer", name, options))):

@@ -18,7 +18,7 @@ from nmt.models.saved import FLOAT32
 
 
 class WeightFormat(ABC):
-    """A weight format."""
+    """A way to store and multiply a model's weights."""
 
     @abstractmethod
     def check(self, device: torch.device) -> None:
@@ -30,7 +30,7 @@ class WeightFormat(ABC):
 
     @abstractmethod
     def convert_layers(self, model: nn.Module) -> None:
-        """Convert the layers of a model in place, before their weights are read from a file. Their values do not matter."""
+        """Convert the layers of a model in place, before their weights are read from a file. Current values do not matter."""
 
 
 class StoredFormat(ABC):

@@ -189,7 +189,7 @@ def test_stages_can_be_split_over_arguments_in_any_way():
         ("temperature=0", "must be NAME=WEIGHT"),
         ("news=0", "positive weight"),
         ("news=1 news=2", "already"),
-        ("temperature=2 news=1", "only a temperature"),
+        ("temperature=2 news=1", "a temperature and no weights"),
         ("news=1 until=5u", "the last stage"),
         ("until=5u news=1", "until=5u, must|until=5u must"),
         ("news=1 until=5m web=1", "updates or epochs"),

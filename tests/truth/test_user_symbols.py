@@ -196,7 +196,7 @@ def test_corpus_tags_missing_from_the_vocabulary_are_reported_with_file_and_line
     )
     assert told.code == 0
     where = (
-        "t.en:30: '<2es>' is not a tag of this vocabulary, so it is read as text (known tags: <2de>; add more by "
+        "t.en:30: '<2es>' is not a tag in this vocabulary, so it is read as text (known tags: <2de>; add more with "
         "--user-symbols)"
     )
     assert f"{where}; {'train' if corpus == '--train' else 't'} has 2 lines with unknown tags" in told.err

@@ -326,13 +326,13 @@ def test_bytenet_translates_characters_and_rejects_subword_data(data, corpus, tm
     alignment = call("translate", "--model", tmp_path / "run", "--input", source, "--alignment=hard")
     assert_refused(alignment, 2, "this model has no attention, which")
     arguments = [argument for argument in train_arguments(data, tmp_path / "other", 10) if argument not in TINY]
-    assert_refused(call(*arguments, *sizes), 2, "model bytenet reads characters", "use --subword char")
+    assert_refused(call(*arguments, *sizes), 2, "model bytenet reads characters", "use nmt prepare --subword char")
     apart = ["--subword=char", "--no-joint-vocabulary", "--target-subword=bpe", "--vocab-size=60"]
     assert call("prepare", *prepared, *apart, "--output", tmp_path / "apart").code == 0
     arguments = [
         argument for argument in train_arguments(tmp_path / "apart", tmp_path / "other", 10) if argument not in TINY
     ]
-    assert_refused(call(*arguments, *sizes), 2, "--subword bpe", "use --subword char")
+    assert_refused(call(*arguments, *sizes), 2, "--subword bpe", "use nmt prepare --subword char")
 
 
 def test_new_data_can_use_the_vocabulary_of_a_run_a_model_or_prepared_data(data, trained, corpus, tmp_path, call):

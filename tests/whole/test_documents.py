@@ -603,7 +603,7 @@ DEEP = '<xliff version="1.2">' + "<file>" * 250 + "</file>" * 250 + "</xliff>"
     [
         ("xliff", ENTITY, 4, "declares entities"),
         ("xliff", EXTERNAL, 4, "declares entities"),
-        ("xliff", DEEP, 4, "nests more than 200 elements"),
+        ("xliff", DEEP, 4, "more than 200 levels deep"),
         ("xliff", '<xliff version="1.2">\n<file>\n</xliff>', 3, ":3: not valid XLIFF: mismatched tag"),
         ("xliff", "<html/>", 3, "the root element is <html"),
         ("tmx", XLIFF, 3, "the root element is <xliff>"),

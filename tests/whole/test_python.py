@@ -100,9 +100,9 @@ def test_decoder_options_can_have_dashes_and_be_nested(trained):
 def test_a_string_in_place_of_lines_is_rejected(trained):
     translator = nmt.load(trained)
     for text in ("ban des", b"ban des"):
-        with pytest.raises(UserError, match="must be a list of lines, not one text"):
+        with pytest.raises(UserError, match="must be a list of lines, not a single string"):
             translator.translate(text)
-        with pytest.raises(UserError, match="must be a list of lines, not one text"):
+        with pytest.raises(UserError, match="must be a list of lines, not a single string"):
             translator.score(LINES, text)
     with pytest.raises(UserError, match=re.escape("requests[1] must be str or Request, not bytes")):
         translator.translate(["ban", b"des"])
@@ -117,7 +117,7 @@ def test_an_iterator_of_lines_is_rejected(trained):
 
 
 def test_unequal_numbers_of_sources_and_targets_are_rejected_with_both_counts(trained):
-    with pytest.raises(UserError, match="equally many lines, not 3 and 2"):
+    with pytest.raises(UserError, match="the same number of lines, not 3 and 2"):
         nmt.load(trained).score(LINES, LINES[:2])
 
 

@@ -285,7 +285,7 @@ def test_a_file_missing_from_all_mirrors_is_status_5_with_every_address(server, 
     errors = capsys.readouterr().err.splitlines()[-1]
     for tried in (f"{mirror}/data/absent: no such file", f"{server.address}/data/absent: HTTP 404", f"{gone.address}/"):
         assert tried in errors
-    assert "refused (2 times" in errors
+    assert "refused (2 failures" in errors
 
 
 def test_a_server_that_sends_more_bytes_than_the_lock_lists_is_stopped(server, mirror, tmp_path, fetch):

@@ -751,7 +751,7 @@ def test_contradictory_output_settings_are_status_2(translate, flags):
     [
         (["--beam-graph=x.html", "--glossary=x"], "--beam-graph"),
         (["--input=-", "--input=a", "--input=-"], "only one input can be -"),
-        (["--stats=-"], "--stats -: must be a file"),
+        (["--stats=-"], "--stats cannot be -"),
     ],
 )
 def test_drawing_another_search_and_using_a_stream_twice_are_rejected(trained, capfd, flags, told):

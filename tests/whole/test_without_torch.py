@@ -131,7 +131,7 @@ def test_a_line_that_ctranslate2_cannot_search_fails_alone(kept, without):
         (["--attention=a.html"], "--attention"),
         (["--beam-graph=b.json"], "--beam-graph"),
         (["--rerank=MODEL"], "--rerank"),
-        (["--model=MODEL"], "single model"),
+        (["--model=MODEL"], "ensembles"),
         (["--precision=bf16"], "--precision bf16"),
         (["--device=cuda"], "CPU"),
         ([], "nmt export --format ctranslate2"),

@@ -19,7 +19,7 @@ from nmt.errors import ArtefactError, UserError, quoted
 from nmt.storages.streams import READ_BYTES, ChunkReader, Stream, decompressed
 
 ZIP_MAGIC: Final = (b"PK\x03\x04", b"PK\x05\x06")  # the second one marks an empty archive
-MAX_MEMBERS: Final = 1_000_000  # corpora contain dozens of members; reading a million headers takes a minute
+MAX_MEMBERS: Final = 1_000_000  # corpus archives have dozens of members; reading a million headers takes a minute
 MAX_TAR_HEADER_BYTES: Final = 1 << 20  # extended headers are read into memory; file names are shorter than 4 kB
 LINK_TYPES: Final = (tarfile.LNKTYPE, tarfile.SYMTYPE)
 FILE_TYPES: Final = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
@@ -47,7 +47,7 @@ class Member:
         return decompressed(Stream(ChunkReader(self.chunks), place, archive.disk))
 
     def name_within(self, wanted: str) -> str | None:
-        """The rest of a wanted path inside this member: "" for the member itself, None if the path leads elsewhere."""
+        """The part of a requested path below this member: "" for the member itself, None if the path leads elsewhere."""
         name = posixpath.normpath(self.name).lstrip("/")
         if name == wanted:
             return ""
@@ -55,7 +55,7 @@ class Member:
 
 
 def _refused(name: str, reason: str) -> str:
-    """The reason why a member is refused: its name points outside the archive, or else the given reason."""
+    """Why a member is refused: because its name points outside the archive, or for the given reason."""
     return "has a name that points outside the archive" if name.startswith("/") or ".." in name.split("/") else reason
 
 
@@ -151,12 +151,12 @@ class _Slice(Iterator[bytes]):
         return data
 
     def skip(self, padding: int) -> None:
-        """Skip to the end of the slice and `padding` bytes beyond it."""
+        """Skip the rest of the slice and the `padding` bytes after it."""
         self.left += padding
         if self.left and self._stream.seekable():
             try:
                 self._stream.seek(self.left - 1, io.SEEK_CUR)
-            except (OSError, ValueError, OverflowError):  # no file is that large
+            except (OSError, ValueError, OverflowError):  # beyond the size of any file
                 raise self._stream.damaged("archive", "the file ends too early", self._name) from None
             self.left = 1  # read the last byte, because seeking past the end of a file is not an error
         for _ in self:
@@ -183,7 +183,7 @@ def _zip_members(stream: Stream) -> Iterator[Member]:
 
 
 def _zip_chunks(archive: zipfile.ZipFile, info: zipfile.ZipInfo, stream: Stream) -> Iterator[bytes]:
-    """The content of a zip member; the member is opened at the first read."""
+    """The content of a zip member, which is opened when it is first read."""
     try:
         with archive.open(info) as file:
             while data := file.read(READ_BYTES):

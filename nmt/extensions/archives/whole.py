@@ -1,4 +1,4 @@
-"""Reads a file, and all members of an archive, to the end before the file's hash is recorded."""
+"""Reads a file (or all members of an archive) to the end before its hash is recorded."""
 
 import re
 from pathlib import Path
@@ -12,13 +12,13 @@ HTML_START: Final = re.compile(rb"\s*<(?:!doctype\s+html|html)", re.IGNORECASE)
 HTML_BYTES: Final = 512
 COMPRESSED_ARCHIVES: Final = (".tgz", ".tbz2", ".txz", ".tzst")
 ARCHIVE_ENDINGS: Final = (".tar", ".zip", *COMPRESSED_ARCHIVES, *(f".tar{ending}" for ending in COMPRESSED_ENDINGS))
-MAX_NESTED_ARCHIVES: Final = 4  # levels of archives within archives
+MAX_NESTED_ARCHIVES: Final = 4  # maximum depth of nested archives
 
 
 def check_whole(path: Path, name: str = "") -> None:
     """Read a file to its end, including every member if it is an archive.
 
-    name: the file's real name if the path is temporary; an HTML page named `a.tgz` is an error
+    name: the file's real name if the path is temporary; used to detect errors such as an HTML page named `a.tgz`
     Raises InputError for a damaged or truncated file, ArtefactError for a hostile one.
     """
     name = (name or path.name).lower()

@@ -1,4 +1,4 @@
-"""The CTranslate2 export of a model. `nmt translate` makes and checks it when the model is first used, and keeps it.
+"""The CTranslate2 export of a model. `nmt translate` creates, checks and caches it when the model is first used.
 
 Exports are kept in the user's cache folder, because nmt never writes to a model folder. `_prune` limits the size of the cache.
 """
@@ -21,11 +21,11 @@ from nmt.locks import LOCK, holder_of
 from nmt.log import log
 
 CHECKED_LINES: Final = 100  # number of random lines, as in `nmt export`
-MAX_EXPORT_SECONDS: Final = 300.0  # longest wait for another process that makes the same export
+MAX_EXPORT_SECONDS: Final = 300.0  # longest wait for another process that is making the same export
 EXPORT_POLL_SECONDS: Final = 0.2
-MAX_CACHE_BYTES: Final = 10 << 30  # total size of the exports in the cache: ten big Transformers in float32
+MAX_CACHE_BYTES: Final = 10 << 30  # total size of the cached exports; enough for ten big Transformers in float32
 MAX_UNUSED_SECONDS: Final = 90 * 24 * 3600.0
-MAX_ABANDONED_SECONDS: Final = 24 * 3600.0  # older temporary folders count as left behind by a killed process
+MAX_ABANDONED_SECONDS: Final = 24 * 3600.0  # older temporary folders are assumed to belong to killed processes
 
 
 def cached_export(model: Path, quantization: str, shortlist: str | None, threads: int | None) -> Path:
@@ -92,7 +92,7 @@ def _cache() -> Path:
 
 
 def _prune(new: Path, model: Path) -> None:
-    """Remove what is no longer needed from the cache after an export was added.
+    """Remove exports that are no longer needed from the cache after one was added.
 
     An export is removed if it belongs to an earlier state of the same model folder, if it has not been used for
     MAX_UNUSED_SECONDS, or if it does not fit into MAX_CACHE_BYTES together with the exports that were used more recently.
@@ -118,7 +118,7 @@ def _prune(new: Path, model: Path) -> None:
 
 
 def _age(path: Path, now: float) -> float:
-    """The seconds since a file or folder was written or touched; 0 if it was removed in the meantime."""
+    """Seconds since a file or folder was written or touched; 0 if it was removed in the meantime."""
     try:
         return now - path.stat().st_mtime
     except FileNotFoundError:
@@ -147,7 +147,7 @@ def _export(model: Path, folder: Path, facts: Mapping[str, Any], shortlist: str 
     from nmt.extensions.searches.shortlist_file import Shortlist
 
     started = time.monotonic()
-    # If CTranslate2 refuses the model, processes are forked to search it. They would wait forever for threads started here.
+    # If CTranslate2 refuses the model, torch searches it in forked processes, which would wait forever for threads started here.
     use_threads(1)
     loaded = load_model(model, torch.device("cpu"))
     specification(loaded)

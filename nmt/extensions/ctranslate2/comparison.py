@@ -1,4 +1,4 @@
-"""Comparison of CTranslate2's searches with those of nmt on the same lines, and tuning of CTranslate2's length penalty."""
+"""Compares CTranslate2's searches with nmt's searches on the same lines, and tunes CTranslate2's length penalty."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,8 +25,8 @@ from nmt.translate.line_warnings import LineWarnings
 from nmt.translate.options import TranslatorOptions
 from nmt.translate.translator import Translator
 
-MAX_NATS_FLOAT32: Final = 1e-3  # largest allowed difference of a token's log-probability; measured: 1e-5
-MAX_DIFFERENT_SHARE: Final = 0.1  # share of random lines that may differ, as a model may translate them to anything
+MAX_NATS_FLOAT32: Final = 1e-3  # maximum difference in a token's log-probability; observed differences reach 1e-5
+MAX_DIFFERENT_SHARE: Final = 0.1  # share of random lines whose translations may differ, because these are arbitrary
 TIE_TOLERANCE_NATS: Final = 1e-4  # float32 cannot distinguish scores that differ by less
 MAX_SOURCE_TOKENS: Final = 1023  # without EOS; by default CTranslate2 reads 1,024 tokens including EOS
 MAX_INVENTED_TOKENS: Final = 20
@@ -53,7 +53,7 @@ class EngineComparison:
     equal: lines with the same tokens
     tied: lines with different tokens whose scores under nmt's model differ by at most TIE_TOLERANCE_NATS
     different: lines with different tokens and different scores
-    endless: lines not compared because a translation reached the length limit, where the rules of beam searches differ
+    endless: lines not compared because a translation reached the length limit, where the rules of the two beam searches differ
     control: lines not compared because CTranslate2 generated PAD or BOS, which nmt's search never does; `nmt translate`
         searches such a line with torch
     example: the first different line with both translations; empty if there is none
@@ -70,7 +70,7 @@ class EngineComparison:
 
 
 def invented_lines(pipeline: Pipeline, count: int) -> list[TokenIds]:
-    """Return lines of 1 to MAX_INVENTED_TOKENS random source ids without control symbols; the lines are always the same."""
+    """Return lines of 1 to MAX_INVENTED_TOKENS random source ids without control symbols. Every call returns the same lines."""
     generator = np.random.default_rng(1)
     lengths = generator.integers(1, MAX_INVENTED_TOKENS, endpoint=True, size=count)
     return [generator.integers(len(SYMBOLS), pipeline.source.size, size=length) for length in lengths]
@@ -95,7 +95,7 @@ def compare_engines(
     """Translate lines with nmt's search and with CTranslate2, without a length penalty.
 
     lines: source ids without EOS
-    beam_size: 1 is greedy search
+    beam_size: 1 means greedy search
     """
     greedy, limit = beam_size == 1, max(map(len, lines)) + EXTRA_COMPARED_TOKENS
     ours = _search(loaded.model, lines, beam_size, limit)
@@ -187,7 +187,7 @@ class TunedPenalty:
     decoder: signature of nmt's default search
     ours: BLEU of nmt's search
     bleu: BLEU of CTranslate2's search, by penalty
-    likeness: BLEU of CTranslate2's translations with nmt's translations as references, by penalty
+    likeness: BLEU of CTranslate2's translations against nmt's translations, by penalty
     signature: signature of BLEU
     """
 

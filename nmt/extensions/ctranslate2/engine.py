@@ -1,4 +1,4 @@
-"""The CTranslate2 engine (https://opennmt.net/CTranslate2): runs the searches that give the same results as with torch.
+"""The CTranslate2 engine (https://opennmt.net/CTranslate2): runs the searches whose results are the same as with torch.
 
 It searches a model that `nmt export` wrote, and does not need torch. Hypotheses are ranked here with nmt's length penalty.
 The few lines where CTranslate2 would search differently go to the torch engine.
@@ -35,7 +35,7 @@ from nmt.translate.results import NOT_FINITE, Candidate, Failure, PairScore, ret
 
 SHORTLIST: Final = "shortlist"  # wrapper that CTranslate2 also supports, as a vocabulary map
 MAP_FILE: Final = "vmap.txt"  # file of an exported folder: target tokens by source token
-POSITIONS: Final = 2048  # minimum number on each side of an exported model; CTranslate2 stops at the last position
+POSITIONS: Final = 2048  # minimum number of positions per side of an exported model; CTranslate2 stops at the last one
 # Source tokens per batch, including padding. Each value was the fastest of those tried (docs/measurements.md). With a vocabulary
 # map, fewer source tokens leave fewer target tokens to choose from.
 BATCH_TOKENS: Final = 1024
@@ -44,10 +44,16 @@ MAP_BATCH_TOKENS: Final = 256
 MAX_PENALTY_EXPONENT: Final = (
     0.6  # with a larger exponent, hypotheses that ended later occasionally won (docs/measurements.md)
 )
-PATIENCE: Final = 2.0  # factor on the beam size; 5 of 1,000 translations of Multi30k differed with 1, none with 1.5
+PATIENCE: Final = 2.0  # multiple of the beam size; with 1, 5 of 1,000 translations of Multi30k differed, with 1.5 none
 TYPICAL_LENGTH: Final = 25  # tokens
+<<<<<<< HEAD
 MAX_EMPTY_NATS: Final = -1e-3  # log-probability of an empty translation; above this, that of all others is inexact
 CHECK_SECONDS: Final = 0.05  # time between two checks for a signal while a batch is translated
+=======
+MAX_EMPTY_NATS: Final = -1e-3  # log-probability of an empty translation above which those of the others are inexact
+MIN_PAUSE: Final = 0.001  # seconds between checks for finished batches
+MAX_PAUSE: Final = 0.05
+>>>>>>> 7b113bfed53e8a4f4d844513c1e19d1b32dd267c
 BATCHES_AHEAD: Final = 4  # batches per worker that are submitted before the first one has finished
 
 
@@ -184,7 +190,7 @@ class CTranslate2Engine(SearchEngine):
     """Searches an exported model with CTranslate2.
 
     folder: folder of the exported model
-    part: the search; `refusal` must allow it
+    part: the search, which `refusal` must not refuse
     open_torch: opens the torch engine with the same options, for lines that have constraints or do not end; None without torch
     takes_phrases: whether the torch engine supports phrases
     """
@@ -227,7 +233,17 @@ class CTranslate2Engine(SearchEngine):
                 if not waiting:
                     return
                 signals.check()
+<<<<<<< HEAD
                 self._wait(waiting[0][2])
+=======
+                pause = MIN_PAUSE
+                while not all(
+                    result.done() for result in waiting[0][2]
+                ):  # `result` would wait and could not be interrupted
+                    time.sleep(pause)
+                    pause = min(2 * pause, MAX_PAUSE)
+                    signals.check()
+>>>>>>> 7b113bfed53e8a4f4d844513c1e19d1b32dd267c
                 lines, plain, results = waiting.popleft()
                 of_plain, warning = self._outcomes(plain, results)
                 found = iter(of_plain)
@@ -258,7 +274,7 @@ class CTranslate2Engine(SearchEngine):
         return self._torch().score(sources, targets)
 
     def _submit(self, lines: Sequence[EncodedLine], min_length: int = 0) -> list[Any]:
-        """Start translating lines, up to one token beyond the maximum length, so that longer translations are recognised."""
+        """Start translating lines, up to one token beyond the maximum length, so that longer translations are detected."""
         if not lines:
             return []
         lengths = {
@@ -270,7 +286,7 @@ class CTranslate2Engine(SearchEngine):
     def _outcomes(
         self, lines: Sequence[EncodedLine], results: list[Any]
     ) -> tuple[list[list[Candidate] | Failure | None], str]:
-        """The outcome of each line, None if the torch engine must search it, and a warning if the batch was retried."""
+        """The outcome of each line (None if the torch engine must search it), and a warning if the batch was retried."""
 
         def work(part: slice) -> list[list[Candidate] | Failure | None]:
             own = lines[part]
@@ -286,7 +302,7 @@ class CTranslate2Engine(SearchEngine):
     def _replace_empty(self, lines: Sequence[EncodedLine], found: list[list[Hypothesis]]) -> None:
         """Search again with at least one token if a hypothesis is empty.
 
-        CTranslate2 then distributes the probability of the empty hypothesis among the others, unlike nmt's search.
+        Unlike nmt's search, CTranslate2 then distributes the probability of the empty hypothesis among the other hypotheses.
         """
         if not (self.search_options.min_length and self._settings["return_scores"]):
             return
@@ -311,7 +327,7 @@ class CTranslate2Engine(SearchEngine):
             found[i] = alone[0]
 
     def _candidates(self, line: EncodedLine, hypotheses: Sequence[Hypothesis]) -> list[Candidate] | Failure | None:
-        """The hypothesis with the best score as nmt computes it; None if nmt's search would not allow one of the hypotheses."""
+        """The hypothesis that nmt's score ranks first; None if nmt's search would not allow one of the hypotheses."""
         limit = self.search_options.limit(len(line.source))
         if self._torch is None:
             hypotheses = [each for each in hypotheses if len(each.tokens) <= limit] or hypotheses
@@ -355,7 +371,7 @@ class CTranslate2Engine(SearchEngine):
         ]
 
     def _scored(self, tokens: Sequence[int], log_prob: float) -> Hypothesis:
-        """A hypothesis with nmt's score. log_prob: nats, including EOS"""
+        """A hypothesis with nmt's score. log_prob: in nats, including EOS"""
         is_beam = isinstance(self.search_options, BeamOptions)
         divisor: float = self.search_options.divisor(len(tokens) + 1) if is_beam else 1.0
         return Hypothesis(list(tokens), log_prob, log_prob / divisor)
@@ -377,12 +393,12 @@ class CTranslate2Engine(SearchEngine):
         return [found[i] if outcome is None else outcome for i, outcome in enumerate(outcomes)]
 
     def _together(self, chosen: list[int], lines: Sequence[EncodedLine]) -> list[int]:
-        """The numbers of the lines to search again. With a vocabulary map, all lines of a batch determine the allowed tokens."""
+        """The indices of the lines to search again. With a vocabulary map, all lines of a batch determine the allowed tokens."""
         return list(range(len(lines))) if chosen and self._settings["use_vmap"] else chosen
 
 
 def search_settings(options: SearchOptions) -> dict[str, Any]:
-    """The settings of `translate_batch` that give the results of nmt's beam or greedy search."""
+    """The settings of `translate_batch` that reproduce the results of nmt's beam or greedy search."""
     settings = {"beam_size": 1, "length_penalty": 0.0, "return_scores": True}
     if not isinstance(options, BeamOptions) or options.beam_size == 1:
         return settings
@@ -391,7 +407,7 @@ def search_settings(options: SearchOptions) -> dict[str, Any]:
     if not settings["length_penalty"] and options.stop == "full":
         settings["length_penalty"] = 1e-9  # with 0, the search would stop when the best hypothesis of a step has ended
     if settings["length_penalty"]:
-        settings["num_hypotheses"] = options.beam_size  # return all that have ended when the search stops
+        settings["num_hypotheses"] = options.beam_size  # return all hypotheses that have ended by the end of the search
         if options.stop == "best":  # nmt stops when no better hypothesis is possible, perhaps after the beam is full
             settings["patience"] = PATIENCE
     return settings

@@ -1,4 +1,4 @@
-"""Export of a Transformer to CTranslate2 (https://opennmt.net/CTranslate2), and a check that it translates the same way."""
+"""Export of a Transformer to CTranslate2 (https://opennmt.net/CTranslate2), and a check that it gives the same translations."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -184,7 +184,7 @@ def specification(loaded: LoadedModel) -> Any:
 
 
 def vocabulary_map(shortlist: Shortlist, pipeline: Pipeline) -> str:
-    """A shortlist in CTranslate2's format: source token, TAB, target tokens. A line without a source token always applies."""
+    """A shortlist in CTranslate2's format: source token, TAB, target tokens. Lines without a source token always apply."""
     rows = [("", shortlist.of(np.array([EOS])))]  # every sentence contains EOS
     rows += [
         (pipeline.source.piece(token), shortlist.tokens[shortlist.starts[token] : shortlist.starts[token + 1]])

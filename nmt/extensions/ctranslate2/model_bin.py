@@ -28,7 +28,7 @@ FIRST_VERSION_WITH_TYPES: Final = 4
 FIRST_VERSION_WITH_ALIASES: Final = 3
 NUMBER_TYPES: Final = {0: "<f4", 1: "i1", 2: "<i2", 3: "<i4", 4: "<f2", 5: "bfloat16"}
 SIZED_TYPES: Final = {1: "i1", 2: "<i2", 4: "<f4"}
-HEADS_BY_NAME: Final = {"TransformerBase": 8, "TransformerBig": 16}  # heads, for versions that do not store them
+HEADS_BY_NAME: Final = {"TransformerBase": 8, "TransformerBig": 16}  # for versions that do not store it
 CTRANSLATE2_ACTIVATIONS: Final = {0: "relu", 2: "swish", 3: "gelu"}
 CTRANSLATE2_EPSILON: Final = 1e-5  # default for layer normalization, if config.json has no epsilon
 COMPUTED_POSITIONS: Final = 1024  # size of the position table for models that do not contain one
@@ -82,7 +82,7 @@ class CTranslate2Config(msgspec.Struct):
 def read_ctranslate2(folder: Path, files: TextFiles) -> ImportedModel:
     """Read a folder that contains a model.bin.
 
-    files: vocabularies and segmenters; by default, those with a usual name in the folder, as in Argos packages
+    files: vocabularies and segmenters; by default, files in the folder with the usual names, as in Argos packages
     Raises ArtefactError for damaged files, UserError if nmt does not support the model.
     """
     file = folder / CTRANSLATE2_MODEL
@@ -120,7 +120,7 @@ def read_ctranslate2(folder: Path, files: TextFiles) -> ImportedModel:
                 ImportedSide.of(language, ids, len(ids), *ends, segmenters[-1 if i else 0], files.tokenizer, path)
             )
         from_zero = bool(arrays.get(FROM_ZERO, False))
-        first = None if from_zero else tables[1][ids[config.decoder_start_token or ""]]  # `ids` are those of the target
+        first = None if from_zero else tables[1][ids[config.decoder_start_token or ""]]  # `ids`: ids of the target
         is_joint = same_vocabulary(*sides) and np.array_equal(tables[0], tables[1])
         options = _options(arrays, name, config, is_joint, file)
         return ImportedModel.of(
@@ -150,7 +150,7 @@ def _config(path: Path) -> CTranslate2Config:
 def _with_flags(config: CTranslate2Config, arrays: Mapping[str, Array], file: Path) -> CTranslate2Config:
     """Update the settings from the arrays, which contain all settings in early versions.
 
-    A model whose decoder starts from zeros comes from Marian. Its sources always end with EOS, even if the tokenizer adds it.
+    A decoder that starts from zeros comes from Marian. Its sources always end with EOS, even if the tokenizer is to add it.
     """
 
     def flag(name: str, default: bool) -> bool:
@@ -309,7 +309,7 @@ def _options(
 
 
 def _count(arrays: Mapping[str, Array], side: str) -> int:
-    """The number of layers of a side."""
+    """The number of layers on one side."""
     return len({name.split("/")[1] for name in arrays if name.startswith(f"{side}/layer_") and name.count("/") > 2})
 
 

@@ -21,7 +21,7 @@ def word_weights(weights: AttentionWeights, source: Sequence[int], target: Seque
     """Attention between words: summed over the tokens of a source word, averaged over the tokens of a target word.
 
     weights: (..., target tokens, source tokens) attention; extra rows and columns (EOS) are dropped
-    source, target: number of the word that each token belongs to
+    source, target: index of the word that each token belongs to
     returns: (..., target words, source words)
     """
     into_source = np.eye(max(source, default=-1) + 1)[list(source)]  # tokens words
@@ -55,7 +55,7 @@ def read_dictionary(path: Path) -> dict[str, str]:
     """Read a dictionary with `word translation` on each line. The first translation of a word is used."""
     dictionary: dict[str, str] = {}
     for number, line in enumerate(text_lines(path), 1):
-        words = [word for word in line.split(" ") if word]  # a word may contain other kinds of space
+        words = [word for word in line.split(" ") if word]  # a word may contain other kinds of spaces
         if len(words) != 2:
             raise InputError(f"{quoted(path)}:{number}: expected a word and its translation, not {len(words)} words")
         dictionary.setdefault(words[0], words[1])
@@ -77,7 +77,7 @@ def replaced_unknown(side: Side, tokens: Sequence[int], aligned: Sequence[str], 
 
 
 def word_of_tokens(side: Side, tokens: Sequence[int]) -> list[int]:
-    """The number of the word that each token of a translation belongs to. Spaces separate words.
+    """The index of the word that each token of a translation belongs to. Spaces separate words.
 
     When a text is encoded, part of a word may become an unknown token; use `word_of_text_tokens` in that case.
     """
@@ -88,6 +88,6 @@ def word_of_tokens(side: Side, tokens: Sequence[int]) -> list[int]:
 
 
 def word_of_text_tokens(side: Side, words: Sequence[str]) -> list[int]:
-    """The number of the word that each token of a text belongs to, including unknown tokens. words: words of the text"""
+    """The index of the word that each token of a text belongs to, including unknown tokens. words: words of the text"""
     lengths = side.encode_prepared(words).lengths  # a word has the same tokens in any position
     return np.repeat(np.arange(len(lengths)), lengths).tolist()

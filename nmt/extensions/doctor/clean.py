@@ -33,7 +33,7 @@ from nmt.text.corpus import BOM, bad_bytes
 
 RULES: Final = tuple(name for name, check in CHECKS.items() if check.clean is not None)
 DEFAULT_RULES: Final = tuple(name for name in RULES if CHECKS[name].clean)
-REPEATED: Final = "duplicate-pairs"  # the only rule that compares pairs
+REPEATED: Final = "duplicate-pairs"  # the only rule that compares pairs with each other
 ALL_RULES: Final = "all"
 NO_RULE: Final = 255  # index for pairs that break no rule
 
@@ -70,7 +70,7 @@ class CleanOptions(TrainingFiles):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.names_training:
-            raise ValueError("no corpus (add its PREFIX, or --source and --target)")
+            raise ValueError("no corpus given (add its PREFIX, or --source and --target)")
         if self.reads_stdin:
             raise ValueError("--train-tsv -: the corpus is read twice, so it cannot come from stdin (name a file)")
         if self.output is None and not self.dry_run:
@@ -107,7 +107,7 @@ class CleanOptions(TrainingFiles):
 class CleanReport:
     """The result of cleaning a corpus.
 
-    read, kept: numbers of pairs
+    read, kept: number of pairs
     removed: number of pairs by rule; each pair counts for the first rule that it breaks
     examples: the first examples for each rule
     """
@@ -188,7 +188,7 @@ def clean_corpus(options: CleanOptions) -> CleanReport:
 
 
 def _check_outputs(outputs: Sequence[Path], files: Sequence[FilePair]) -> None:
-    """Raise UserError if an output is a file of the corpus or equals another output, ResourceError if it is not writable."""
+    """Raise UserError if an output is a file of the corpus or the same as another output, ResourceError if it is not writable."""
     taken = {path.resolve() for pair in files for path in pair.paths}
     for path in outputs:
         if path.resolve() in taken:
@@ -200,7 +200,7 @@ def _check_outputs(outputs: Sequence[Path], files: Sequence[FilePair]) -> None:
 
 
 def _judge(options: CleanOptions, files: Sequence[FilePair]) -> tuple[NDArray[np.uint8], FindingCounts]:
-    """Return (N,) the index of the first rule that each pair breaks, or NO_RULE, and the counts with examples."""
+    """Return the index (N,) of the first rule that each pair breaks, or NO_RULE, and the counts with examples."""
     task, found = JudgePairs(options.languages, options.rules, options.examples), FindingCounts(options.examples)
     folder = options.outputs[0].parent if options.outputs else Path(tempfile.gettempdir())
     verdicts: list[NDArray[np.uint8]] = []

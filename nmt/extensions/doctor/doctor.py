@@ -1,4 +1,4 @@
-"""`nmt doctor` as one call: finds the faults of a corpus, in text files or a data folder.
+"""`nmt doctor` as one call: finds faults in a corpus, given as text files or as a data folder.
 
 Lines are counted first, then each pair is read once. This takes about 200 MB of memory, plus 18 bytes per pair to find
 duplicates.
@@ -59,7 +59,7 @@ class DoctorOptions(CorpusOptions):
         metavar="FOLDER",
     )
     max_pairs: int = opt(
-        0, "maximum training pairs to examine; 0 examines all", group="Speed and memory", common=True, minimum=0
+        0, "number of training pairs to examine; 0 means all", group="Speed and memory", common=True, minimum=0
     )
     examples: int = opt(3, "number of examples to report for each finding", group="Report", common=True, minimum=0)
 
@@ -74,7 +74,7 @@ class DoctorOptions(CorpusOptions):
         if self.reads_stdin:
             raise ValueError("--train-tsv -: the corpus is read twice, so it cannot come from stdin (name a file)")
         if self.data is None and not files:
-            raise ValueError("no corpus (add a data folder, or --train PREFIX, or --source and --target)")
+            raise ValueError("no corpus given (add a data folder, or --train PREFIX, or --source and --target)")
         if self.data is None:
             _ = self.languages
 
@@ -88,7 +88,7 @@ class SetReport:
         self.pairs, self.examined = pair_set.num_pairs, examined.num_pairs  # only the examined pairs were read
         self.unit: Literal["words", "tokens"] = "tokens" if has_tokens else "words"  # unit of the lengths
         self.lengths = examined.lengths.rows()  # the histograms "source", "target" and "ratio"
-        self.correlation = examined.lengths.correlation  # between the lengths of both sides
+        self.correlation = examined.lengths.correlation  # Pearson's correlation between the lengths of both sides
         self.sides: dict[str, dict[str, Any]] = {}
         for i, side in enumerate(SIDES):
             tokens, words = int(examined.tokens[i]), int(examined.words[i])
@@ -107,7 +107,7 @@ class SetReport:
 
 @dataclass
 class DoctorReport:
-    """The result of an examination. sets: the training pairs first; findings: the most severe first"""
+    """The result of an examination. sets: training pairs first; findings: most severe first"""
 
     sets: list[SetReport]
     findings: list[Finding]
@@ -195,7 +195,7 @@ def _dropped_by_prepare(prepared: PreparedData) -> list[Finding]:
 
 
 def _examine(pair_set: PairSet, task: ExaminePairs, overlap: TrainingOverlap, workers: int) -> ExaminedPairs:
-    """The findings and keys of all pairs of a set. Only evaluation sets keep loose keys. overlap: receives training keys"""
+    """The findings and keys of a set's pairs. Only evaluation sets keep loose keys. overlap: receives the training keys"""
     size = pair_set.num_examined
     examined = ExaminedPairs(0, FindingCounts(task.max_examples))
     keep_loose = task.loose and pair_set.kind != "train"
@@ -216,14 +216,14 @@ def _examine(pair_set: PairSet, task: ExaminePairs, overlap: TrainingOverlap, wo
 
 
 def _sides_in_pieces(pipeline: Pipeline | None) -> list[str]:
-    """The sides for which tokens per word is meaningful; it is not with character tokens, or for languages without spaces."""
+    """The sides with a meaningful number of tokens per word: no character tokens, and a language with spaces."""
     sides = [] if pipeline is None else [(SIDES[0], pipeline.source), (SIDES[1], pipeline.target)]
     spaced = [(name, side) for name, side in sides if base_language(side.settings.language) not in UNSPACED_LANGUAGES]
     return [name for name, side in spaced if side.settings.subword != "char"]
 
 
 def _findings(pair_set: PairSet, examined: ExaminedPairs, in_pieces: Sequence[str]) -> Iterator[Finding]:
-    """The findings of a set. in_pieces: the sides for which tokens per word is meaningful"""
+    """The findings of a set. in_pieces: the sides with a meaningful number of tokens per word"""
     label, num_pairs = pair_set.label, examined.num_pairs
     yield from examined.counts.findings(label, num_pairs)
     duplicates = find_repeated(examined.pair_keys[:, None])

@@ -162,7 +162,7 @@ def fault_place(lines: Chunk, i: int, fault: Fault) -> str:
 
 
 def fault_texts(pair: LinePair, fault: Fault) -> tuple[str, ...]:
-    """The texts to show as an example of a fault."""
+    """The texts that are shown as an example of a fault."""
     if fault.text is not None:
         return (fault.text,)
     return pair.texts if fault.side is None else (pair.texts[fault.side],)

@@ -15,7 +15,7 @@ SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "note")
 SideName = Literal["source", "target", "pair"]
 ALWAYS: Final = 0.0
 NEVER: Final = math.inf
-MIN_SAMPLE: Final = 20  # with fewer lines, a share proves nothing, so the finding is only a note
+MIN_SAMPLE: Final = 20  # with fewer lines, a share is not significant, so the finding is only a note
 MAX_EXAMPLE_CHARACTERS: Final = 70  # per side
 
 
@@ -132,11 +132,11 @@ CHECKS: Final[dict[str, Check]] = {
     "several-targets": Check(
         "repeated source with a different target", NEVER, NEVER, "normal in corpora of short sentences"
     ),
-    # Every corpus has greetings and headings, so less than one in a hundred proves nothing. One in ten means a leak.
+    # Every corpus has greetings and headings, so a share below one in a hundred means nothing. One in ten is a leak.
     "in-training": Check(
         "source sentence that is also in the training data", 0.01, 0.1, "remove them from the training data; they inflate scores"
     ),
-    # With subwords, no token should be unknown. One in a thousand means one in fifty sentences. The share counts tokens.
+    # With subwords, no token should be unknown. The share counts tokens: one in a thousand is about one per fifty sentences.
     "unknown-tokens": Check(
         "tokens out of vocabulary", 0.001, 0.05, "use --byte-fallback, a --character-coverage closer to 1, or another vocabulary"
     ),
@@ -228,7 +228,7 @@ class FindingCounts:
     """Counts of faults by check, side and detail, with the first examples of each.
 
     max_examples: maximum number of examples for each
-    of: denominator of a share, by check and side; without an entry it is the number of all pairs
+    of: denominator of a share, by check and side; if missing, the number of all pairs
     """
 
     max_examples: int
@@ -237,7 +237,7 @@ class FindingCounts:
     examples: dict[Key, list[Example]] = field(default_factory=dict)
 
     def add(self, check: str, side: SideName, place: str, *texts: str, detail: str = "", times: int = 1) -> None:
-        """Count a fault. texts: the line, or both sides of the pair; times: number of faults in it"""
+        """Count a fault. texts: the line, or both sides of the pair; times: number of faults in the line or pair"""
         key = check, side, detail
         self.counts[key] += times
         kept = self.examples.setdefault(key, [])

@@ -16,9 +16,7 @@ import msgspec
 
 from nmt.text.languages import base_language
 
-MIN_SCORE: Final = (
-    2.0  # two words found in only one language, or more words shared by several; a single word may be a name or a title
-)
+MIN_SCORE: Final = 2.0  # two words of one language, or more that several share; one word may be a name or title
 # The best score must be this many times the second best, because related languages (da and sv, es and pt) share words, and
 # a quotation adds a second language.
 MIN_LEAD: Final = 2.0

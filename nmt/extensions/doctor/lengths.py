@@ -14,7 +14,7 @@ from nmt.data.sets import zero_counts
 MAX_COUNTED_LENGTH: Final = 1024  # longer lines are counted together
 NUM_BARS: Final = 16  # approximate number of bars in a histogram
 BAR_WIDTHS: Final = (1, 2, 5, 10, 20, 50, 100)
-EQUAL_BARS_SHARE: Final = 0.99  # share of the lines in bars of equal width; the longest lines form one more bar
+EQUAL_BARS_SHARE: Final = 0.99  # share of lines shown in bars of equal width; longer lines form one more bar
 # Ratios of target to source length, from 1/4 to 4 in steps of 2 ** (1/4).
 RATIO_EDGES: Final = 2.0 ** (np.arange(-8, 9) / 4)
 
@@ -54,7 +54,7 @@ class LengthHistograms:
 
     @property
     def correlation(self) -> float | None:
-        """Pearson's correlation between the numbers of characters on both sides; None if one side has a constant length."""
+        """Pearson's correlation between the numbers of characters on both sides; None if all lengths on one side are equal."""
         n, s, t, ss, tt, st = self.sums.tolist()
         spread = (n * ss - s * s) * (n * tt - t * t)
         return (n * st - s * t) / math.sqrt(spread) if n and spread > 1e-9 * n * ss * n * tt else None

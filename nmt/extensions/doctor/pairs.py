@@ -29,7 +29,7 @@ LONG_LINE_CHARACTERS: Final = 1500
 # free translation, except in short lines, where a single word matters.
 UNLIKE_RATIO: Final = 3.0
 MIN_UNLIKE_CHARACTERS: Final = 30  # minimum length of the longer side
-# If only the other side has a final mark, a side below this ratio of lengths counts as truncated (docs/measurements.md).
+# A side without a final mark is truncated if the other has one and the ratio of lengths is below this (docs/measurements.md).
 TRUNCATED_RATIO: Final = 0.6
 MIN_WHOLE_CHARACTERS: Final = 12  # minimum length of the complete side
 MIN_COPIED_WORDS: Final = 3  # shorter lines are names and titles, which may be the same in both languages
@@ -86,7 +86,7 @@ class LinePair:
 
     @cached_property
     def has_control(self) -> tuple[bool, bool]:
-        """Whether each side has control characters, which are missing in the cleaned text."""
+        """Whether each side has control characters, which are removed from the cleaned text."""
         source, target = (
             CONTROL_BYTES.search(raw.removesuffix(b"\n").removesuffix(b"\r")) is not None for raw in self._raw
         )
@@ -94,7 +94,7 @@ class LinePair:
 
     @cached_property
     def decoded(self) -> tuple[str, str]:
-        """Both sides as decoded, with any control characters."""
+        """Both sides, decoded but with their control characters."""
         source, target = (
             raw.decode(errors="replace").rstrip("\r\n") if has_control else text
             for raw, text, has_control in zip(self._raw, self.texts, self.has_control, strict=True)
@@ -107,7 +107,7 @@ class LinePair:
 
     @cached_property
     def sizes(self) -> tuple[float, float]:
-        """The length of each side in Latin letters, see `text_size`; 0 for a blank side."""
+        """The length of each side in Latin letters (see `text_size`); 0 for a blank side."""
         source, target = (
             0.0 if blank else text_size(text, language)
             for text, blank, language in zip(self.texts, self.blank, self.languages, strict=True)
@@ -199,7 +199,7 @@ def _is_left_out(character: str) -> bool:
 
 
 def _naming(characters: Iterable[str], text: str) -> str:
-    """A text preceded by the code points of some of its characters, which may be invisible."""
+    """A text after the code points of some of its characters, because they may be invisible."""
     names = " ".join(f"U+{ord(character):04X}" for character in sorted(characters) if not character.isascii())
     return f"({names}) {text}" if names else text
 
@@ -228,7 +228,7 @@ def wrong_script(pair: LinePair) -> Iterator[Fault]:
 
 
 def copy(pair: LinePair) -> Iterable[Fault]:
-    """A copied text that is prose. Names, titles, addresses and code may be the same in both languages."""
+    """Prose that was copied instead of translated. Names, titles, addresses and code may be the same in both languages."""
     if not pair.is_copy or pair.expected is None:
         return ()
     text = pair.texts[0]
@@ -280,7 +280,7 @@ def truncated(pair: LinePair) -> Iterator[Fault]:
 
 
 def numbers_differ(pair: LinePair) -> Iterator[Fault]:
-    """Digits that differ, in any order. Pairs with digits on only one side are skipped: the other may spell them out."""
+    """Digits that differ, whatever their order. Pairs with digits on only one side are skipped: the other may spell them out."""
     source, target = map(DIGIT.findall, pair.texts)
     if source and target and not any(pair.blank):
         yield Fault(found=source != target and sorted(map(int, source)) != sorted(map(int, target)))

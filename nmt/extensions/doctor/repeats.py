@@ -36,7 +36,7 @@ class TrainingOverlap:
         self._first_row: dict[int, int] = {}
 
     def add_training(self, keys: Keys, start: int) -> None:
-        """Look up the keys of training rows. start: number of the first row"""
+        """Look up the keys of training rows. start: index of the first row"""
         for row, key in enumerate(keys.tolist(), start):
             if key in self._wanted:
                 self._first_row.setdefault(key, row)

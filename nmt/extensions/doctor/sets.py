@@ -1,4 +1,4 @@
-"""The sets of pairs that `nmt doctor` reads from files or a data folder, as chunks of lines."""
+"""The sets of pairs that `nmt doctor` reads, in chunks, from files or a data folder."""
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -21,14 +21,14 @@ class PairSet:
     """The training pairs, or one evaluation set.
 
     num_pairs: number of pairs in the set
-    num_examined: number of evenly spaced pairs that are read; their indices are 0 to num_examined - 1
+    num_examined: number of pairs to read, evenly spaced and numbered from 0 to num_examined - 1
     findings: faults of the files, such as different lengths
     """
 
     def __init__(
         self, kind: Kind, name: str, files: Sequence[FilePair], prepared: tuple[Corpus, Pipeline] | None = None
     ) -> None:
-        """prepared: the training pairs of a data folder; then `files` has one pair, which only provides names for FILE:LINE"""
+        """prepared: the training pairs of a data folder; `files` is then a single pair that only provides names for FILE:LINE"""
         self.kind, self.name, self.files, self._prepared = kind, name, files, prepared
         self.findings: list[Finding] = []
         self.num_pairs = self.num_examined = 0

@@ -6,10 +6,10 @@ To add a document format, write a UnitDocument. It reads the bytes of a file and
   `markers.mark([...])` takes strings and `Tag`s (pairs, single tags, breaks, and words such as fields), and
   `markers.mark_tags(text)` finds tags that are written in the text, such as `<b>` and `{\\i1}`. The text between two
   breaks is translated separately. Breaks are LF, tab, and tags of kind `break`. A unit that is already translated, or
-  must not be translated, says so by its `state`; it is counted and kept.
+  must not be translated, says so through its `state`; it is counted and kept.
 - `Unit.write(translation)`, which receives the translation with the same markers and breaks:
   `markers.restore(translation)` returns text, `markers.restored(translation)` yields the originals one by one.
-- `content()`: the bytes of the document. If no unit was written, they equal the file.
+- `content()`: the bytes of the document. If no unit was written, they are the same as in the file.
 
 Then register a UnitFormat with that document. Its options class in `formats/options.py` lists the file name extensions.
 """
@@ -108,7 +108,7 @@ class UnitDocument(ABC):
     def write(self, translations: Sequence[Translation], warnings: LineWarnings) -> str:
         """Write each translation that kept its markers and placeholders. Returns a human-readable summary.
 
-        warnings: list that also receives warnings about units left untranslated
+        warnings: receives warnings about untranslated units
         """
         found = iter(translations)
         for unit, pieces in self._pieces:
@@ -143,7 +143,7 @@ class UnitFormat(Format):
 
 
 def _text_to_send(piece: str | PeeledLine) -> str:
-    """The part of a piece that the model translates; empty for a break and for a piece that is copied."""
+    """The part of a piece that the model translates; empty for breaks and for pieces that are copied."""
     return piece.text if isinstance(piece, PeeledLine) and has_words(piece.text) else ""
 
 
@@ -189,12 +189,12 @@ def _write_unit(
 
 
 def _numbers(text: str) -> set[str]:
-    """The numbers of two or more digits, which translations rarely spell out. Thousands separators are ignored."""
+    """The numbers with two or more digits in a text, which translations rarely spell out. Thousands separators are ignored."""
     return {str(int(number)) for number in re.findall(r"\d{2,}", _THOUSANDS.sub("", MARKER.sub(" ", text)))}
 
 
 def warn_of_language(place: str, noun: str, declared: str | None, model: str) -> None:
-    """Warn if a document declares a language that differs from the model's. noun: source or target"""
+    """Warn if a document declares a language other than the model's. noun: source or target"""
     if declared and not is_language(declared, [model, "*all*", ""]):
         log.warn(
             f"{place}: the {noun} language of the document is '{quoted(declared)}', but the model's is '{quoted(model)}'"
@@ -219,7 +219,7 @@ class Encoding(NamedTuple):
 def decoded(content: bytes, place: str, noun: str) -> tuple[str, Encoding]:
     """Decode a file by its byte order mark, or else as UTF-8. Returns the text and the encoding.
 
-    noun: what to call the file in the message of InputError
+    noun: what messages call the file
     """
     encoding = Encoding(*next((row for row in BYTE_ORDER_MARKS.items() if content.startswith(row[0])), (b"", "utf-8")))
     try:

@@ -58,7 +58,7 @@ def inline_pieces(raw: str, tokens: Sequence[Token], has_reference: Callable[[st
         elif token.type == "link_close" and tag.original.raw in ("]", "][]"):  # the text itself is the label
             tag.original.in_translation = f"][{_SOFT_BREAK.sub(' ', raw[labels[-1] : at])}]"
         if token.markup == "autolink":
-            next(rest), next(rest)  # skip its text and its end
+            next(rest), next(rest)  # skip the link's text and end
         yield tag
         at += len(tag.original.raw)
         labels = labels[:-1] if token.type == "link_close" else labels
@@ -70,7 +70,7 @@ def inline_pieces(raw: str, tokens: Sequence[Token], has_reference: Callable[[st
 
 
 def _text_of(token: Token, raw: str, at: int) -> str | None:
-    """How a text token is written; None for other tokens."""
+    """The written form of a text token; None for other tokens."""
     if token.type == "softbreak":
         return _matched(_SOFT_BREAK, raw, at)
     if token.type not in ("text", "text_special"):
@@ -126,7 +126,7 @@ def hidden_texts(tag: str) -> Iterator[tuple[int, int]]:
 
 
 def _divided(text: str) -> Iterator[str | Tag]:
-    """Split a text into plain text and other parts."""
+    """Split a text into plain text and parts that are not text."""
     for number, part in enumerate(PARTS_WITHOUT_TEXT.split(text)):
         if part:
             yield Tag(Written(part), "alone") if number % 2 else part

@@ -173,7 +173,7 @@ def written_tags(text: str) -> list[str | Tag]:
 
 
 def with_kept(pieces: Sequence[str | Tag]) -> list[str | Tag]:
-    """Turn raised numbers such as <sup>1</sup> into single tags, and elements that must stay untranslated into word tags."""
+    """Turn superscript numbers such as <sup>1</sup> into single tags, and elements that must stay untranslated into word tags."""
     partners = _partners([(piece.kind, piece.name) if isinstance(piece, Tag) else ("", "") for piece in pieces])
     joined: list[str | Tag] = []
     place = 0
@@ -249,7 +249,7 @@ def _partners(tags: Sequence[tuple[str, str]]) -> dict[int, int]:
 
 
 def _parts_to_keep(text: str) -> Counter[str]:
-    """Count markers and placeholders. In messages with branches, a placeholder counts once, because each branch may repeat it."""
+    """Count markers and placeholders. In messages with branches, placeholders count once, because each branch may repeat them."""
     plain = MARKER.sub(" ", text)
     kept = PLACEHOLDER.findall(_without_braces(plain))
     return Counter([*MARKER.findall(text), *(set(kept) if MESSAGE_START.search(plain) else kept)])

@@ -14,7 +14,7 @@ class Written:
     """A part of a document as written, such as a tag. Texts within it, such as attributes, can be replaced."""
 
     def __init__(self, raw: str, in_translation: str = "") -> None:
-        """in_translation: how it is written in a translation, if that differs"""
+        """in_translation: its written form in a translation, if different"""
         self.raw, self.in_translation = raw, in_translation
         self._texts: dict[tuple[int, int], str] = {}  # new texts by position
 
@@ -52,7 +52,7 @@ class Block:
         return [part for part in self.parts if isinstance(part, Written)]
 
     def written_in(self, translation: str, written: Callable[[str], str]) -> list[str | Written]:
-        """The parts of a translation with the same markers. written: converts displayed to written text"""
+        """The parts of a translation that has this block's markers. written: converts displayed to written text"""
         return [written(part) if kind == "text" else part for kind, part in self.markers.restored(translation)]
 
     def words_of(self, translation: str) -> str:

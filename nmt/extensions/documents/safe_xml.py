@@ -1,6 +1,6 @@
 """XML documents: read safely, changed in place, and written with the bytes outside the root element unchanged.
 
-Documents cannot declare entities or read them from elsewhere, because entities can include files and expand without limit.
+Documents must not declare or load entities, because entities can include files and expand without limit.
 """
 
 import copy
@@ -42,7 +42,7 @@ class XmlFile:
     """An XML document.
 
     root: its root element
-    changed: whether `content` must serialize it again
+    changed: whether `content` must serialize the tree again
     format, place: names for messages
     """
 
@@ -56,7 +56,7 @@ class XmlFile:
             raise damaged(place, format, error.msg, error.lineno) from None
 
     def content(self) -> bytes:
-        """The bytes of the document; they equal the file unless something was changed."""
+        """The bytes of the document; identical to the file unless something was changed."""
         if not self.changed:
             return self._content
         encoding = self.root.getroottree().docinfo.encoding or "UTF-8"
@@ -83,7 +83,7 @@ def _check(content: bytes, format: str, place: str) -> tuple[int, int]:
         if depth == 1:
             start = parser.CurrentByteIndex
         if depth > MAX_DEPTH:
-            raise ArtefactError(f"{place}:{parser.CurrentLineNumber}: the XML nests more than {MAX_DEPTH} elements")
+            raise ArtefactError(f"{place}:{parser.CurrentLineNumber}: the XML is more than {MAX_DEPTH} levels deep")
 
     def close_element(_name: str) -> None:
         nonlocal depth, end
@@ -99,7 +99,7 @@ def _check(content: bytes, format: str, place: str) -> tuple[int, int]:
     parser.EntityDeclHandler = declare_entity
     try:
         parser.Parse(content, True)
-    except (expat.ExpatError, ValueError, LookupError) as error:  # the latter two are raised for an unknown encoding
+    except (expat.ExpatError, ValueError, LookupError) as error:  # an unknown encoding raises the latter two
         reason = expat.ErrorString(error.code) if isinstance(error, expat.ExpatError) else error
         raise damaged(place, format, reason, parser.CurrentLineNumber) from None
     return start, content.find(b">", end) + 1  # an empty root element has no end tag
@@ -111,7 +111,7 @@ def local_name(element: Any) -> str:
 
 
 def qualified(element: Any, name: str) -> str:
-    """A name in the namespace of an element."""
+    """A name, qualified by the namespace of an element."""
     namespace = etree.QName(element).namespace
     return f"{{{namespace}}}{name}" if namespace else name
 
@@ -187,7 +187,7 @@ def _is_protected(element: Any) -> bool:
 def _inline_tag(element: Any) -> Tag:
     """The tag for an inline element that has no text to translate."""
     name = local_name(element)
-    if name in ("", "mrk", "cp") or element.get("xid"):  # a comment has no name; the others stand for a word
+    if name in ("", "mrk", "cp") or element.get("xid"):  # nameless: a comment; others stand for a word
         return Tag(element, "word" if name else "alone")
     tag = code_tag(_code(element), element)
     types = {element.get(attribute) for attribute in ("ctype", "type", "subType")}

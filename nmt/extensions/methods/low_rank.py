@@ -19,7 +19,7 @@ PLAIN_ENDINGS: Final = {BASE: ".weight", DOWN: ".weight.down", UP: ".weight.up"}
 
 
 class LowRank(nn.Module):
-    """A weight (E, D) plus the product of two trained matrices of rank r, which starts at 0.
+    """A weight (E, D) plus the product, initially 0, of two trained matrices of rank r.
 
     matrices: see nmt.optimizers.base
     """
@@ -59,7 +59,7 @@ def plain_name(name: str) -> str:
 def merged(weights: Mapping[str, Tensor], adapter: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
     """The weights of a model with an adapter merged into it, under the names of the model.
 
-    adapter: matrices up (E, r) and down (r, D) for weights (E, D), and buffers that replace those of the model
+    adapter: matrices up (E, r) and down (r, D) for weights (E, D), and buffers that replace the model's
     Raises ValueError if names or shapes of the adapter do not fit the model.
     """
     ups, downs = (

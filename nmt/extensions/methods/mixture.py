@@ -2,7 +2,7 @@
 
 Pairs are drawn from a corpus in a pseudorandom order; all of them are drawn before any is drawn again. The next corpus is chosen
 by the Sainte-Laguë method: the k-th pair of a corpus with share s is due at (k - 1/2) / s. So at any point in a stage, each
-corpus has had its share of the pairs, to within about one pair.
+corpus has provided its share of the pairs, to within about one pair.
 """
 
 import math
@@ -28,7 +28,7 @@ class PartStart:
 
     pairs: number of earlier pairs in its epoch
     updates: number of earlier updates in the run, including those that a rollback has undone
-    stage: number of the stage, from 0
+    stage: index of the stage
     earlier, drawn: number of pairs drawn from each corpus in earlier stages, and in this one
     """
 
@@ -42,7 +42,7 @@ class PartStart:
 class Draws(NamedTuple):
     """Pairs in the order of the data.
 
-    numbers: (N,) pair + (number of earlier draws of it) * (number of pairs in all corpora)
+    numbers: (N,) index of the pair + (number of its earlier draws) * (number of pairs in all corpora)
     corpora: (N,) corpus of each pair
     """
 
@@ -61,7 +61,7 @@ class Mixture:
         self.names, self.stages, self._seed = list(dict.fromkeys(name for name, _ in corpora)), stages, seed
         lengths = np.array([pairs for _, pairs in corpora], dtype=np.int64)
         starts = np.cumsum(lengths) - lengths
-        corpus_of = np.array([self.names.index(name) for name, _ in corpora])  # corpus of each range
+        corpus_of = np.array([self.names.index(name) for name, _ in corpora])  # index of each range's corpus
         self._ranges = [(starts[corpus_of == i], lengths[corpus_of == i]) for i in range(len(self.names))]
         self._sizes = np.array([int(own.sum()) for _, own in self._ranges], dtype=np.int64)
         self.size = int(self._sizes.sum())
@@ -145,7 +145,7 @@ class Mixture:
         return Draws(numbers, corpora)
 
     def _of_corpus(self, corpus: int, places: Indices) -> Indices:
-        """The pairs at some places in the endless sequence drawn from a corpus, numbered as in `Draws`."""
+        """The pairs at the given places in the endless sequence drawn from a corpus, numbered as in `Draws`."""
         passes, places = np.divmod(places, self._sizes[corpus])
         keys = hash_keys(self._seed, 0, PURPOSE, corpus, FEISTEL_ROUNDS)
         keys = mixed(passes.astype(np.uint64), keys[:, None])  # rounds N

@@ -1,4 +1,4 @@
-"""The stages of `--data-weights`, which say in which proportions corpora are mixed, and for how long."""
+"""The stages of `--data-weights`: the proportions in which corpora are mixed, and for how long."""
 
 import math
 import re
@@ -14,7 +14,7 @@ class Stage(NamedTuple):
     """The proportions of the corpora during one stage.
 
     weights: relative number of pairs by corpus name; other corpora are not used
-    temperature: T, if the weights are instead the corpus sizes raised to the power 1/T
+    temperature: T; if set, the weights are the corpus sizes raised to the power 1/T
     updates, epochs: last update or epoch of the stage; both are None for the last stage
     """
 
@@ -71,6 +71,6 @@ def _stage(weights: dict[str, float], count: int | None = None, unit: str = "") 
     temperature = weights.get("temperature")
     if not any(weights.values()) or (temperature is not None and len(weights) > 1):
         end = f"the stage until={count}{unit}" if count else "the last stage (without until)"
-        raise ValueError(f"--data-weights: {end} must have a positive weight, or only a temperature")
+        raise ValueError(f"--data-weights: {end} must have a positive weight, or a temperature and no weights")
     updates, epochs = (count if unit == own else None for own in "ue")
     return Stage({} if temperature is not None else weights, temperature, updates, epochs)

@@ -25,9 +25,9 @@ from nmt.translate.pair_scores import encode_pairs
 
 NUM_BINS: Final = 10
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.1, 10.0
-MAX_STEPS: Final = 30  # limit for Newton's method, which needs about five steps
+MAX_STEPS: Final = 30  # maximum number of steps; Newton's method needs about five
 RELATIVE_TOLERANCE: Final = 1e-4  # relative change of the temperature at which the search stops
-MIN_LOG_PROB: Final = -1e4  # lower limit for impossible tokens, because 0 * -inf is NaN
+MIN_LOG_PROB: Final = -1e4  # used for impossible tokens, because 0 * -inf is NaN
 
 Positions = Iterable[tuple[Tensor, Tensor]]
 """Log-probabilities (N, V) at some positions, and the reference tokens (N,)."""
@@ -38,8 +38,8 @@ class Reliability:
     """How confident a model is at a given temperature, and how often its predictions are correct.
 
     nll: mean negative log-probability of the reference tokens, in nats
-    counts, confidences, rights: for each bin of confidence (m / M, (m + 1) / M], the number of tokens, the sum of their
-        confidences, and the number of correct predictions
+    counts, confidences, rights: for each confidence bin (m / M, (m + 1) / M], the number of tokens, the sum of their confidences,
+        and the number of correct predictions
     """
 
     temperature: float
@@ -56,9 +56,9 @@ class Reliability:
 
 
 def fit_temperature(positions: Callable[[], Positions]) -> tuple[Reliability, Reliability]:
-    """Find the temperature that minimizes the nll, with Newton's method on its inverse, in which the nll is convex.
+    """Find the temperature that minimizes the nll, with Newton's method on the inverse temperature, in which the nll is convex.
 
-    The slope shows on which side the minimum lies, so the search interval shrinks. A step out of it goes to its midpoint instead.
+    The slope shows on which side the minimum lies, so the search interval shrinks. A step that leaves it goes to its midpoint.
 
     positions: function that yields all positions; it is called several times
     returns: the reliability at temperature 1 and at the best temperature between MIN_TEMPERATURE and MAX_TEMPERATURE

@@ -12,7 +12,7 @@ from nmt.errors import InputError, quoted
 from nmt.text.corpus import is_invisible, read_lines
 
 ALL: Final = "all lines"
-TIE_TOLERANCE: Final = 1e-5  # absolute and relative tolerance: a score's last bits depend on its batch
+TIE_TOLERANCE: Final = 1e-5  # absolute and relative tolerance, because a score's last bits depend on its batch
 
 
 def categories_of(path: str | None, num_lines: int) -> list[str]:
@@ -28,7 +28,7 @@ def categories_of(path: str | None, num_lines: int) -> list[str]:
 
 
 class ContrastCounts:
-    """Counts the lines that have wrong translations, and those among them where the reference scores highest.
+    """Counts the lines that have wrong translations, and the lines among them on which the reference scores highest.
 
     references: score of the reference on each line; None if there is no score
     categories: category of each line, or empty
@@ -36,7 +36,7 @@ class ContrastCounts:
 
     def __init__(self, references: Sequence[float | None], categories: Sequence[str]) -> None:
         self._references, self._categories = references, categories
-        self._is_right: dict[int, bool] = {}  # by line number, for lines with wrong translations
+        self._is_right: dict[int, bool] = {}  # by line index, for lines with wrong translations
         self._of_files: dict[str, tuple[int, int]] = {}
 
     def add(self, name: str, lines: Sequence[str], scores: Sequence[float | None]) -> None:

@@ -43,7 +43,7 @@ def compare(
     """Test each system against the first with sacreBLEU's paired test, for each metric, in this process.
 
     systems: names and lines of at least two systems
-    references: one or more lists, each with as many lines as a system; see `given_references`
+    references: one or more lists, each with the same number of lines as a system; see `given_references`
     metrics: names and metrics
     trials: number of resamples (bootstrap) or shuffles (randomization); 0 uses sacreBLEU's default, 1,000 or 10,000
     Raises UserError if sacreBLEU does not compute a metric, or if SACREBLEU_SEED would make results differ each time.
@@ -53,7 +53,7 @@ def compare(
     from sacrebleu.significance import PairedTest
 
     comparisons: list[Comparison] = []
-    given: Any = given_references(references)  # sacreBLEU accepts None in this list, but does not declare it
+    given: Any = given_references(references)  # sacreBLEU accepts None in this list, although its types do not
     for name, metric in tests:
         paired_test = PairedTest(
             [(system, list(lines)) for system, lines in systems],
@@ -78,7 +78,7 @@ def compare(
 
 def _sacrebleu_metric(name: str, metric: Metric) -> Any:
     """A new sacreBLEU metric, because a test modifies its metric. Raises UserError if sacreBLEU does not compute the metric."""
-    if not isinstance(metric, SacreBleuMetric):  # the test needs statistics of each line
+    if not isinstance(metric, SacreBleuMetric):  # the test needs statistics for each line
         raise UserError(f"--significance does not support the metric {name} (use --metrics bleu, chrf or ter)")
     return metric.build()
 

@@ -1,4 +1,4 @@
-"""Reads texts in archives. A path treats the archive as a folder: `europarl.tgz/training/europarl-v7.de-en.de`."""
+"""Reads texts from archives. A path treats the archive as a folder: `europarl.tgz/training/europarl-v7.de-en.de`."""
 
 import difflib
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from nmt.options import NoOptions
 from nmt.storages.base import MissingText, Storage
 from nmt.storages.streams import READ_BYTES, Stream, open_decompressed
 
-OFFICE_MEMBERS: Final = frozenset(["[Content_Types].xml", "mimetype"])  # every office document has one of these
+OFFICE_MEMBERS: Final = frozenset(["[Content_Types].xml", "mimetype"])  # every office document contains one of them
 MAX_SUGGESTED_NAMES: Final = 1000  # maximum number of names to search for a similar one
 
 
@@ -57,7 +57,7 @@ class ArchiveStorage(Storage):
 
 
 def _find_member(archive: Stream, wanted: str) -> tuple[Stream, str]:
-    """Find the first member that is, or contains, a wanted path. Return its content and the rest of the path."""
+    """Find the first member that is, or contains, a requested path. Return its content and the rest of the path."""
     if not is_archive(archive):
         raise MissingText(
             f"{quoted(archive.place)}: this file is not an archive, so it does not contain '{quoted(wanted)}'"

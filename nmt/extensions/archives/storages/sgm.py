@@ -18,7 +18,7 @@ TAG: Final = re.compile(rb"</?(?:seg|[a-z]+set)\b[^<>]*>", re.IGNORECASE)
 TAG_IN_SEGMENT: Final = re.compile(rb"</seg\s*>|<seg\b[^<>]*>", re.IGNORECASE)
 ENTITY: Final = re.compile(rb"&(?:(amp|lt|gt|quot|apos)|#([0-9]{1,7})|#[xX]([0-9a-fA-F]{1,6}));")
 NAMED_ENTITIES: Final = {b"amp": b"&", b"lt": b"<", b"gt": b">", b"quot": b'"', b"apos": b"'"}
-MAX_SEGMENT_BYTES: Final = 1 << 20  # the longest segments of WMT have a few thousand bytes
+MAX_SEGMENT_BYTES: Final = 1 << 20  # the longest WMT segments have a few thousand bytes
 
 
 @register("storage", "sgm", NoOptions)
@@ -42,7 +42,7 @@ def _segments(lines: Iterable[bytes], path: Path) -> Iterator[bytes]:
     """
     parts: list[bytes] | None = None  # the lines of the open segment
     in_set, num_segments, number = False, 0, 0
-    first_line, size = 0, 0  # first line, and size in bytes, of the open segment
+    first_line, size = 0, 0  # first line and size in bytes of the open segment
     for number, line in enumerate(lines, 1):
         start = 0
         while True:

@@ -1,4 +1,4 @@
-"""Reads columns of tables. Their numbers or names follow the file name: `corpus.tsv:1,3`, `corpus.csv:en,de`."""
+"""Reads columns of tables. The column numbers or names follow the file name: `corpus.tsv:1,3`, `corpus.csv:en,de`."""
 
 import csv
 import re
@@ -19,7 +19,7 @@ from nmt.text.corpus import BOM, COMPRESSED_NAME, lines_within
 COLUMNS: Final = re.compile(r"(.+):([^:/,]+(?:,[^:/,]+)*)", re.DOTALL)
 CSV_NAME: Final = re.compile(rf"\.csv{COMPRESSED_NAME}", re.IGNORECASE)
 TSV_NAME: Final = re.compile(rf"\.tsv{COMPRESSED_NAME}", re.IGNORECASE)
-DELIMITERS: Final = ",;\t"  # the most frequent one in the first line of a CSV file is used
+DELIMITERS: Final = ",;\t"  # possible delimiters of CSV files; the most frequent one in the first line is used
 HEADINGS: Final = re.compile(  # common column names
     r"((source|target|src|tgt|trg|original|translation|sentence)[_ -]?(text|lang|language|sentence|[12])?|text|score|id|"
     r"en|de|fr|es|it|pt|nl|ru|zh|ja|ko|ar|hi|tr|pl|cs|sv)"
@@ -71,7 +71,7 @@ def _csv_rows(content: Stream, path: Path) -> Iterator[list[bytes]]:
 
 
 def _numbers(columns: list[str], rows: Any, path: Path) -> list[int]:
-    """The numbers of the columns, counted from 0. If columns are given by name, the first row is read."""
+    """The indices of the columns. If columns are given by name, the first row is read."""
     if all(column.isdecimal() and int(column) for column in columns):
         return [int(column) - 1 for column in columns]
     _, first = next(rows, (1, []))

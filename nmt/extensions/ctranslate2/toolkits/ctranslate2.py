@@ -27,8 +27,8 @@ from nmt.text.corpus import misaligned, read_lines
 class CTranslate2(Toolkit):
     """CTranslate2: a folder with model.bin. An export is checked by translating lines with both engines.
 
-    The report has one row for greedy search and one row for a beam of 4. Each row counts the translations that are equal,
-    different but equally good, different, and too long to compare.
+    The report has one row for greedy search and one row for a beam of 4. Each row counts the translations that are identical,
+    different but tied, different, and too long to compare.
     """
 
     order: ClassVar[int] = 1

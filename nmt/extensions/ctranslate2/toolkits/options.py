@@ -12,7 +12,7 @@ class CTranslate2Options:
     ] = opt("float32", "number format of CTranslate2's weights", group="Weights", common=True)
     check: str | None = opt(
         None,
-        "file of source lines to check the export with; by default, random lines from the vocabulary",
+        "file of source lines to check the export with; by default, lines of random tokens",
         group="Comparison",
         metavar="FILE",
     )

@@ -1,4 +1,4 @@
-"""Prints the details of a translation, after its text and as JSON fields."""
+"""Prints the details of a translation, after its text or as JSON fields."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from nmt.viewers.base import Viewer
 
 @register("viewer", "details", DetailOptions)
 class PrintedDetails(Viewer):
-    """Prints word alignments and word scores with each translation, and its confidence in JSON."""
+    """Prints word alignments and word scores after each translation; with --json, also its confidence."""
 
     def __init__(self, options: DetailOptions) -> None:
         self.alignment, self.word_scores = options.alignment, options.word_scores

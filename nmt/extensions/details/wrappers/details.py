@@ -37,7 +37,7 @@ class TranslationDetails(SearchWrapper):
     dictionary: translations of source words, used to replace unknown words; None keeps unknown words
     """
 
-    order = 5  # before re-ranking, which may drop candidates
+    order = 5  # runs before re-ranking, which may drop candidates
 
     def __init__(self, options: Any, pipeline: Pipeline, scorer: Model | Ensemble) -> None:
         """See SearchWrapper. Raises UserError if a detail needs attention and the model has none."""
@@ -122,9 +122,9 @@ class TranslationDetails(SearchWrapper):
 
 
 def numbers_in_line(of_prepared: Sequence[int], side: Side, text: str, prepared: Sequence[str]) -> Sequence[int]:
-    """For each token of a line, the number of its word. Words are separated by spaces and tabs, as for word aligners.
+    """For each token of a line, the index of its word. Spaces and tabs separate words, as in word aligners.
 
-    of_prepared: for each token, the number of its word among the prepared words
+    of_prepared: for each token, the index of its word among the prepared words
     """
     words = words_of_line(text.encode())
     if words == prepared:

@@ -1,4 +1,4 @@
-"""Options for the details of translations. They do not import torch, so `--help` answers at once."""
+"""Options for the details of translations. This module does not import torch, so that `--help` is fast."""
 
 from nmt import opt, options_class
 from nmt.options import flag_of
@@ -15,7 +15,7 @@ class DetailOptions:
     )
     alignment: str | None = opt(
         None,
-        "print word alignments from attention: hard (i-j pairs), soft (all weights), or a minimum weight",
+        "print word alignments from attention: hard (i-j pairs), soft (all weights), or a number (minimum weight)",
         group="Details of the output",
     )
     min_confidence: float | None = opt(

@@ -1,1 +1,1 @@
-"""The commands that find and remove the faults of a corpus."""
+"""The commands that find and remove faults in a corpus."""

@@ -40,7 +40,7 @@ class DoctorCommandOptions(DoctorOptions):
 def run(options: DoctorCommandOptions) -> int:
     """Find faults in a parallel corpus, given as text files or as a data folder.
 
-    Exit status 3 if any finding is at least as severe as --fail-on.
+    Exits with status 3 if any finding is at least as severe as --fail-on.
     """
     if options.html is not None:
         check_matplotlib("--html")

@@ -1,6 +1,6 @@
 """Tables (CSV, TSV): translates the cells of the chosen columns, or of the columns named after the model's languages.
 
-A record without changes is written exactly as it was.
+Records that do not change are written exactly as they were read.
 """
 
 import csv
@@ -24,7 +24,7 @@ _NAMED_COLUMNS: Final = (("source", "target"), ("original", "translation"))  # u
 
 
 class _Columns(NamedTuple):
-    """The numbers of the columns for a text and its translation, counted from 0. They may be equal."""
+    """The indices of the columns for a text and its translation, which may be the same."""
 
     source: int
     target: int
@@ -139,7 +139,7 @@ def _ends(column: str) -> tuple[str, str]:
 
 
 def _of_languages(header: Sequence[str], languages: Languages, place: str) -> _Columns:
-    """The columns named after the model's languages, or named as in typical tables for translators. Raises UserError."""
+    """The columns named after the model's languages, or with names that are usual in tables for translators. Raises UserError."""
     names = [name.casefold() for name in header]
     for pair in _NAMED_COLUMNS:
         if set(pair) <= set(names):

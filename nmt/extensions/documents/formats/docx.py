@@ -33,17 +33,17 @@ WORD_XML: Final = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main
 STRICT, USUAL = (
     b"http://purl.oclc.org/ooxml/wordprocessingml/main",
     WORD_XML[1:-1].encode(),
-)  # Strict Open XML has a namespace of its own
+)  # Strict Open XML has its own namespace
 TEXT_PART: Final = re.compile(r"word/(document|header\d*|footer\d*|footnotes|endnotes|comments)\.xml")
 MAIN_PART: Final = "word/document.xml"
 MAIN_RELATION: Final = "officeDocument"
 TEXT_RELATIONS: Final = {"header", "footer", "footnotes", "endnotes", "comments"}
 LANGUAGE_RELATIONS: Final = {"styles", "settings"}  # parts that declare the language of the document
 DRAWN_RELATIONS: Final = {"chart", "diagramData"}  # parts with text that is not translated
-MAX_UNPACKED_BYTES: Final = 512 << 20  # limit for a document with images
+MAX_UNPACKED_BYTES: Final = 512 << 20  # limit for the whole document, including images
 MAX_PART_BYTES: Final = 64 << 20  # limit for a part, which is held in memory as a tree
 MAX_PARTS: Final = 20_000
-MAX_NESTED_FIELDS: Final = 20  # maximum nesting depth of fields with results to translate
+MAX_NESTED_FIELDS: Final = 20  # maximum nesting depth of fields whose results are translated
 TEXT_FIELDS: Final = {"HYPERLINK", "TOC", "TOA", "INDEX"}  # other fields have computed results instead of text
 UNSEEN_FIELDS: Final = {"XE", "TC", "TA", "RD", "SET", "ASK"}
 # The attribute of `w:lang` that declares a language, for languages that do not use `val`.
@@ -71,14 +71,14 @@ PROOFING: Final = _word_names("lang noProof")  # invisible properties of a run
 
 
 class RunFormat(NamedTuple):
-    """The properties of a run, `w:rPr` or None. as_text: equal for equal formatting"""
+    """The properties of a run, `w:rPr` or None. as_text: the same for the same formatting"""
 
     properties: Any
     as_text: str
 
 
 class Item(NamedTuple):
-    """The original of a marker: an item of a run other than text. It is written back as a run of its own."""
+    """The original of a marker: an item of a run other than text. It is written back as a separate run."""
 
     element: Any
     format: RunFormat
@@ -269,7 +269,7 @@ def _text(nodes: Sequence[Any], base: RunFormat, markers: Markers, depth: int = 
 
 
 def _field_ends(nodes: Sequence[Any]) -> dict[int, int]:
-    """Map the start of each field to its end. Fields that end in another paragraph are missing."""
+    """Map the start of each field to its end. Fields that end in another paragraph are omitted."""
     ends, opened = {}, list[int]()
     for place, node in enumerate(nodes):
         kind = _field_type(node)
@@ -346,7 +346,7 @@ def _joined(pieces: list[tuple[RunFormat, RunPiece]], base: RunFormat, markers: 
     for format, piece in pieces:
         is_blank = isinstance(piece, Tag) or (
             isinstance(piece, str) and not piece.strip()
-        )  # its formatting is invisible
+        )  # formatting is invisible on blanks
         if not groups or not (is_blank or groups[-1][0].as_text == format.as_text):
             groups.append((base if is_blank else format, []))
         group = groups[-1][1]

@@ -28,13 +28,13 @@ _SEEN_META: Final = {"description", "keywords", "og:title", "og:description", "t
 _NO_WORD: Final = re.compile(
     r"<(?:!--|(?:area|br|col|embed|hr|img|input|link|meta|script|source|style|track|wbr)\b)", re.IGNORECASE
 )
-# Visible text that is kept untranslated; it is counted.
+# Visible text that is counted but kept untranslated.
 _KEPT_TEXT: Final = re.compile(r"<(?:pre|textarea|svg|math)\b", re.IGNORECASE)
 _BUTTONS: Final = {"submit", "button", "reset"}  # inputs whose value is text
 
 
 class HtmlDocument(UnitDocument):
-    """A page or a part of one. Raises InputError if it is not in its declared encoding, by default UTF-8."""
+    """A page or a part of one. Raises InputError if it is not in the declared encoding (by default UTF-8)."""
 
     def __init__(self, content: bytes, place: str) -> None:
         self._encoding = _encoding(content)
@@ -104,7 +104,7 @@ def _space_around(block: list[TextPiece]) -> tuple[str, str]:
 
 
 def html_units(parts: list[Written | Block], languages: Languages, line: int = 1) -> Iterator[Unit]:
-    """The texts of blocks and tags. line: line of the first one"""
+    """The texts of blocks and tags. line: number of the first line"""
     for part in parts:
         for tag in part.tags if isinstance(part, Block) else [part]:
             yield from _attributes(tag, languages, line)

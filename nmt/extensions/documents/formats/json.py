@@ -29,7 +29,7 @@ _LOCALE: Final = "@@locale"  # declares the language of an ARB file
 
 
 class _Value(NamedTuple):
-    """A string value. keys: the keys of the objects around it; place: position of its opening quotation mark"""
+    """A string value. keys: the keys of the objects around it; place: offset of its opening quotation mark"""
 
     keys: tuple[str, ...]
     place: int

@@ -1,7 +1,7 @@
 """Markdown (CommonMark with extensions such as tables and footnotes, parsed by markdown-it): translates each block in place.
 
-Code, formulas and link addresses stay unchanged. A translation is written only if its Markdown structure equals that of its
-source; otherwise the text stays untranslated.
+Code, formulas and link addresses stay unchanged. A translation is written only if it has the Markdown structure of its source;
+otherwise the text stays untranslated.
 """
 
 import operator
@@ -81,14 +81,14 @@ class MarkdownDocument(UnitDocument):
         """The text in its original encoding."""
         parts, at = [], 0
         for start, end, new in sorted(self._edits, key=lambda edit: edit[:2]):
-            if start >= at:  # not inside another edit
+            if start >= at:  # skip edits inside another edit
                 parts += [self._text[at:start], str(new)]
                 at = end
         return self._encoding.written("".join(parts) + self._text[at:])
 
 
 class _Parser:
-    """The markdown-it parser, and the references that it found in a document, which links and notes need."""
+    """The markdown-it parser, and the references that it found in a document; links and notes need them."""
 
     def __init__(self) -> None:
         self.found: dict[str, Any] = {}
@@ -96,7 +96,7 @@ class _Parser:
         for plugin in (admon_plugin, deflist_plugin, dollarmath_plugin, footnote_plugin, front_matter_plugin):
             self._markdown.use(plugin)
         self._markdown.use(container_plugin, "any", validate=lambda *_: True)
-        self._markdown.disable(["text_join", "footnote_inline"])  # these rules hide how the text was written
+        self._markdown.disable(["text_join", "footnote_inline"])  # these rules hide the written form of the text
 
     def document(self, text: str) -> list[Token]:
         return self._markdown.parse(text, self.found)
@@ -105,7 +105,7 @@ class _Parser:
         return self._markdown.parseInline(text, self._environment(text))[0].children or []
 
     def read(self, text: str, is_paragraph: bool) -> tuple[list[str], str]:
-        """Return the structure and the words of a text. is_paragraph: whether it could also start other blocks"""
+        """Return the structure and the words of a text. is_paragraph: whether to parse it as blocks, not as inline text"""
         blocks = self._markdown.parse(text, self._environment(text)) if is_paragraph else []
         inline = [child for token in blocks for child in token.children or ()] if is_paragraph else self.inline(text)
         before = ["", *(token.markup * token.nesting for token in inline)]  # the text of an autolink is its address
@@ -122,7 +122,7 @@ class _Parser:
         return normalizeReference(label) in self.found.get("references", {})
 
     def _environment(self, text: str) -> dict[str, Any]:
-        """The references that the document defines, but only those notes that the text names."""
+        """The references that the document defines, and those of its notes that the text names."""
         refs = self.found.get("footnotes", {}).get("refs", {})
         notes = {"refs": {f":{name}": -1 for name in _NOTE_NAME.findall(text) if f":{name}" in refs}}
         return {"references": self.found.get("references", {}), "footnotes": notes}
@@ -173,7 +173,7 @@ class _Flow:
         return _LINE_START.sub(r"\\", _SPECIAL.sub(r"\\\1", text))
 
     def _laid_out(self, parts: Sequence[str | Written]) -> list[str]:
-        """Break a text into lines. If the source has several lines, the new lines have at most their width."""
+        """Break a text into lines. If the source has several lines, no new line is wider than they are."""
         raw = "".join(
             part if isinstance(part, str) else (part.in_translation or str(part)).replace(" ", _NO_SPACE)
             for part in parts
@@ -303,7 +303,7 @@ class _Reader:
         places = [self._rows[row + number].rfind(line) for number, line in enumerate(lines)]
         if (
             context == "admonition_title_open"
-        ):  # a title is in quotation marks; if there is none, the parser adds the kind's name
+        ):  # a title is in quotation marks; without a title, the parser adds the name of the kind
             places = [self._rows[row].rfind(f'"{lines[0]}"') + 1 or -1]
         if -1 in places:
             raise PlaceNotFound
@@ -338,7 +338,7 @@ def _write_hidden(tag: Written, start: int, end: int, translation: str) -> None:
 
 
 def _write_yaml(value: Written, group: int, translation: str) -> None:
-    """Write a YAML value. group: 1 for a value in double quotation marks, 2 in single ones, 3 in none"""
+    """Write a YAML value. group: 1 for a value in double quotation marks, 2 for single ones, 3 for none"""
     if group == 3 and re.search(r": |:$|\s#|^[-?:,\[\]{}#&*!|>'\"%@`]", translation):
         translation, group = f"'{translation.replace(chr(39), chr(39) * 2)}'", 0
     quotes = {1: ('"', '\\"'), 2: ("'", "''"), _TOML_LITERAL: ("'", "’")}.get(group, ("", ""))

@@ -1,4 +1,4 @@
-"""Options of the document formats. They do not import torch, so `--help` answers at once."""
+"""Options of the document formats. This module does not import torch, so that `--help` is fast."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final

@@ -1,4 +1,4 @@
-"""Gettext PO files, read with the Translate Toolkit. Translations are marked fuzzy, so that people review them."""
+"""Gettext PO files, read with the Translate Toolkit. Translations are marked fuzzy, which asks people to review them."""
 
 import gettext
 import re
@@ -39,7 +39,7 @@ class PoDocument(UnitDocument):
             self._store.parse(content)
         except ValueError as error:  # the library's message includes the line number
             raise damaged(place, "PO", error) from None
-        # The library raises these for missing or unexpected plural forms.
+        # The library raises these errors for missing or unexpected plural forms.
         except (AttributeError, LookupError, TypeError):
             raise damaged(place, "PO", "the plural forms of a message and of its translation do not match") from None
         self._store.units.sort(key=lambda entry: not entry.isheader())  # the header comes first
@@ -160,9 +160,9 @@ def _singular_form(num_forms: int, expression: str) -> int | None:
 
 
 def split_accelerator(text: str, marker: str) -> tuple[str, str]:
-    """Remove the marker of an accelerator key ("E&xit"). Returns the text and the key, which is empty if there is none.
+    """Remove the marker of an accelerator key ("E&xit"). Returns the text and the key (empty if there is none).
 
-    Only a short text can be a label with a key. The character is no marker in HTML entities, addresses and names such as AT&T.
+    Only a short text can be a label with a key. The character is not a marker in HTML entities, addresses and names such as AT&T.
     """
     if len(text) > MAX_ACCELERATED_CHARACTERS:
         return text, ""

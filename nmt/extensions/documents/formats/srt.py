@@ -20,7 +20,7 @@ _WORD: Final = re.compile(rf"(?:{WRITTEN_TAG.pattern}|\S)+")  # a space inside a
 _SIGN: Final = re.compile(rf"{WRITTEN_TAG.pattern}|.", re.DOTALL)
 DASH: Final = re.compile(r"\s*(?:<[^<>]+>)*\s*[-–—](?:\s+|(?=\D))")  # marks a change of speaker
 
-# The end of a sentence or a song, so the next line does not continue this one. Three dots do not end a sentence.
+# The end of a sentence or a song: the next line does not continue it. Three dots do not end a sentence.
 LINE_END: Final = re.compile(r"(?:(?<!\.)[.?!。！？؟।]|[♪♫])[\"'”’»)\]]*(?:<[^<>]+>|\{\\[^{}]*\})*$")
 
 
@@ -36,7 +36,7 @@ class SrtDocument(UnitDocument):
         if self.first_word and not re.match(rf"{self.first_word}(?=\s|$)", text):
             raise damaged(place, self.name, f"the file does not start with {self.first_word}")
         lines = text.split("\n")  # a CR before LF is kept
-        self._cues: list[tuple[int, int]] = []  # first line of each text, and the line after it
+        self._cues: list[tuple[int, int]] = []  # first line of each text, and the line after its end
         for number, text in enumerate(lines):
             if self.timing.match(text):
                 self._cues.append((number + 1, self._end_of_text(lines, number + 1)))
@@ -73,7 +73,7 @@ class SrtDocument(UnitDocument):
         self._blocks[first:end] = [[line + ending for line in wrapped], *([] for _ in range(first + 1, end))]
 
     def _end_of_text(self, lines: list[str], first: int) -> int:
-        """The line after the text that starts at a line. The text ends before the number and timing of the next cue.
+        """The line after the text that starts at line `first`. The text ends before the number and timing of the next cue.
 
         Empty lines inside the text are part of it; empty lines after it are not.
         """
@@ -87,11 +87,11 @@ class SrtDocument(UnitDocument):
         return end
 
     def _marked(self, text: str, markers: Markers) -> str:
-        """Replace the tags of a written text with markers."""
+        """Replace the tags in a text from the file with markers."""
         return markers.mark_tags(text)
 
     def _restored(self, text: str, markers: Markers) -> str:
-        """Replace the markers of a text with the written tags."""
+        """Replace the markers in a text with the original tags."""
         return markers.restore(text)
 
     def content(self) -> bytes:

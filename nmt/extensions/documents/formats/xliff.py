@@ -173,7 +173,7 @@ def _status(element: Any, number: str | None) -> Any:
 
 
 def _is_locked(element: Any) -> bool:
-    """Whether a tool (SDL, memoQ, Memsource) has locked a unit by an attribute in its own namespace."""
+    """Whether a tool (SDL, memoQ, Memsource) has locked a unit through an attribute in its own namespace."""
     attributes = {} if element is None else element.attrib
     return any(etree.QName(name).localname == "locked" and value in LOCKED for name, value in attributes.items())
 

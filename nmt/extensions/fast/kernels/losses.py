@@ -1,4 +1,4 @@
-"""Losses with hand-written gradients, in Triton on a GPU and with in-place operations of torch elsewhere."""
+"""Losses with hand-written gradients, in Triton on a GPU and with in-place torch operations elsewhere."""
 
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -14,13 +14,13 @@ from nmt.symbols import PAD
 
 
 def triton_fits(features: Tensor) -> bool:
-    """Whether Triton can read these features. Builds of torch for NVIDIA GPUs on Linux include Triton."""
+    """Whether Triton can read these features. Builds of torch for NVIDIA GPUs on Linux contain Triton."""
     return features.is_cuda and type(features) is Tensor and find_spec("triton") is not None
 
 
 @register("kernel", "cross-entropy", NoOptions)
 class FastCrossEntropy(Kernel):
-    """Cross entropy with label smoothing, with fewer passes over the logits and at most two copies of them."""
+    """Cross entropy with label smoothing that makes fewer passes over the logits and at most two copies of them."""
 
     def fits(self, owner: Any, inputs: Tensor) -> bool:
         """See Kernel."""

@@ -1,6 +1,6 @@
 """LSTM layers with hand-written gradients: a single product over all steps gives the gradient of each weight.
 
-Autograd would compute a product and a sum for each step. The layers still loop over the steps, using torch's operations.
+Autograd would compute a product and a sum for each step. The layers still loop over the steps with torch operations.
 Dimensions: T positions, B sentences, S source positions, H cell width, R output width, A attention width.
 """
 
@@ -40,7 +40,7 @@ class FastLstm(_OfFloatWeights):
 
 @register("kernel", "attentive-lstm-steps", NoOptions)
 class FastAttentiveLstm(_OfFloatWeights):
-    """The gradient of an LSTM with attention inside, with a single product per weight instead of one per step."""
+    """The gradient of an LSTM with attention in each step, with a single product per weight instead of one per step."""
 
     def compute(self, owner: Any, *given: Any) -> tuple[Tensor, Tensor]:
         """See Kernel. given: gates (T, B, 4 H), keys, values, mask, clip; returns outputs (T, B, R), weights (B, T, S)"""
@@ -53,12 +53,12 @@ class FastAttentiveLstm(_OfFloatWeights):
 
 
 def of_weight(gradients: Tensor, inputs: Tensor, weight: Tensor) -> Tensor:
-    """The gradient of a weight (Y, X), summed over all steps. gradients: (T, B, Y), those of its products; inputs: (T, B, X)"""
+    """The gradient of a weight (Y, X), summed over all steps. gradients: (T, B, Y), of its products; inputs: (T, B, X)"""
     return gradients.flatten(0, 1).to(weight.dtype).t() @ inputs.flatten(0, 1).to(weight.dtype)
 
 
 def previous(states: Tensor, reverse: bool) -> Tensor:
-    """The state before each step, from the states (T, ...) after each step. The first step that is read gets zeros."""
+    """The state before each step, given the states (T, ...) after each step. It is 0 before the first step that is read."""
     zeros = torch.zeros_like(states[:1])
     return torch.cat([states[1:], zeros] if reverse else [zeros, states[:-1]])
 
@@ -82,7 +82,7 @@ class Tape:
     def empty(
         cls, gates: Tensor, peepholes: Tensor | None, projection: Tensor | None, form: Any, clip: float
     ) -> "Tape":
-        """An empty tape for gates (T, B, 4 H), which are computed from the inputs."""
+        """A tape for gates (T, B, 4 H) that are computed from the inputs; no step has been made yet."""
         T, B, H = *gates.shape[:2], gates.shape[2] // 4
         cells = gates.new_empty(T, B, H, dtype=torch.promote_types(gates.dtype, torch.float32))
         outputs = gates.new_empty(T, B, form.projection or H)
@@ -128,20 +128,20 @@ class TapeGradient:
         o, i, f, candidate = tape.gates.chunk(4, dim=-1)
         self.before = previous(tape.cells, reverse)
         self.squashed = tape.cells.tanh() if tape.form.output_tanh else tape.cells
-        # The gradient of a gate is one of these factors times the gradient of the output (for o) or of the cell (for the others).
+        # The gradient of a gate is one of these factors times the gradient of the output (for o) or the cell (other gates).
         factors = torch.stack([o * (1 - o), i * (1 - i), f * (1 - f), 1 - candidate * candidate], 2)  # T B 4 H
         factors *= torch.stack([self.squashed, candidate.to(self.before), self.before, i.to(self.before)], 2)
         self.to_cell = o * (1 - self.squashed * self.squashed) if tape.form.output_tanh else o
-        self.kept = f  # share of the cell's gradient that goes to the previous step
+        self.kept = f  # fraction of the cell's gradient that the previous step's cell gets
         if tape.clip != math.inf:
-            inside = tape.cells.abs() < tape.clip  # a clipped number has no gradient
+            inside = tape.cells.abs() < tape.clip  # clipped values have no gradient
             factors[:, :, 1:] *= inside[:, :, None]
             self.kept = f * inside
         self.factors, self.of_cell = factors, torch.zeros_like(tape.cells[0])
         self.of_outputs = torch.empty_like(tape.outputs) if tape.projection is not None else None
 
     def step(self, t: int, gradient: Tensor) -> Tensor:
-        """Return the gradient of step t's gates (B, 4 H). gradient: (B, R), that of step t's output"""
+        """Return the gradient of step t's gates (B, 4 H). gradient: (B, R), gradient of step t's output"""
         tape, gates = self.tape, self.gates[t].unflatten(1, (4, -1))  # B 4 H
         if tape.projection is not None and self.of_outputs is not None:
             self.of_outputs[t] = gradient
@@ -210,7 +210,7 @@ class _Unrolled(torch.autograd.Function):
 
 
 class _AttentiveUnrolled(torch.autograd.Function):
-    """All steps of an LSTM with attention inside. Returns outputs (T, B, R) and attention weights (T, B, S).
+    """All steps of an LSTM with attention in each step. Returns outputs (T, B, R) and attention weights (T, B, S).
 
     recurrent: (A + 4 H, R), the matrices for the query and the gates
     is_sum: whether energies are v . tanh(q + k) instead of v . (tanh(q) * k)

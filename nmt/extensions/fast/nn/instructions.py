@@ -31,7 +31,7 @@ def has_vnni() -> bool:
 
 
 def _processor_has(*instructions: str) -> bool:
-    """Whether the processor has one of these instruction sets, named as in cpuinfo; False if torch cannot tell."""
+    """Whether the processor has one of these instruction sets, named as in /proc/cpuinfo; False if torch cannot tell."""
     if hasattr(torch.cpu, "get_capabilities"):
         return any(torch.cpu.get_capabilities().get(name) for name in instructions)
     names = [OLD_CAPABILITIES[name] for name in instructions if name in OLD_CAPABILITIES]

@@ -28,15 +28,15 @@ InferenceMatmul = Literal["auto", "torch", "onednn", "numpy"]
 Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 ContextFactory = Callable[[], AbstractContextManager[object]]
 
-MIN_SPEEDUP: Final = 1.2  # oneDNN must be faster than torch by this factor, so that noise does not decide
+MIN_SPEEDUP: Final = 1.2  # oneDNN must be this many times as fast as torch, so that noise does not decide
 MAX_RELATIVE_DIFFERENCE: Final = (
-    1e-5  # relative to the largest number; a larger difference means less precision than float32
+    1e-5  # relative to the largest value; a larger difference means a precision below float32
 )
 TRAINING_MEASUREMENT_SECONDS: Final = 0.5
-MIN_TRAINING_ROUNDS: Final = 7  # several, because other processes may be busy on the same cores
+MIN_TRAINING_ROUNDS: Final = 7  # several rounds, because other processes may use the same cores
 INFERENCE_ROUNDS: Final = 3
 INFERENCE_ROWS: Final = 128  # number of states in a measured product
-ROW_MULTIPLE: Final = 64  # rows of 16-bit products on a CPU are padded to a multiple of this, unless there are fewer
+ROW_MULTIPLE: Final = 64  # rows of 16-bit products on a CPU are padded to a multiple of this if there are enough
 MIN_ROWS: Final = 64  # with fewer rows, memory limits the speed, and torch computes the product
 
 _fastest: dict[tuple[int, int, bool], InferenceMatmul] = {}  # key: shape of the weight, and whether there is a bias
@@ -48,7 +48,7 @@ def onednn_available() -> bool:
 
 
 class FastProducts(Products):
-    """Products by a chosen implementation. With gradients, `auto` and `numpy` mean torch. 16-bit products are padded."""
+    """Products with a chosen implementation. With gradients, `auto` and `numpy` stand for torch. 16-bit products are padded."""
 
     def __init__(self, implementation: InferenceMatmul) -> None:
         self.implementation = implementation
@@ -84,7 +84,7 @@ class FastProducts(Products):
 
 
 def _has_choice(states: Tensor) -> bool:
-    """Whether a product has several implementations, which is so for float32 on a CPU."""
+    """Whether a product has several implementations, as float32 products on a CPU do."""
     return states.dtype == torch.float32 and states.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
 
 
@@ -240,7 +240,7 @@ def _speedup(states: Tensor, weight: Tensor, baseline: ContextFactory, other: Co
 
 
 def choose_matmul(weight: Tensor, bias: Tensor | None) -> None:
-    """Measure once which implementation is fastest for a weight's shape, for `auto`. weight: (E, D); bias: (E,) or None"""
+    """For `auto`, measure once which implementation is fastest for a weight's shape. weight: (E, D); bias: (E,) or None"""
     if _shape(weight, bias) in _fastest:
         return
     states, seconds = torch.randn(INFERENCE_ROWS, weight.shape[1]), dict.fromkeys(_IMPLEMENTATIONS, math.inf)

@@ -1,4 +1,4 @@
-"""Linear layers with 8-bit weights for translation on CPUs: they need a quarter of the memory and multiply faster.
+"""Linear layers with 8-bit weights for translation on CPUs, which are faster and need a quarter of the memory.
 
 The weights of each output share a fixed scale. Each input row gets its own scale when it is multiplied, so the result for a
 sentence does not depend on the rest of the batch. Sums are 32-bit integers.
@@ -17,8 +17,8 @@ from nmt.extensions.fast.nn.instructions import has_vnni
 from nmt.nn.linear import Linear, Projection, remove_weight_norm
 
 MIN_INT8_WEIGHTS: Final = 2**18  # layers with fewer weights are faster in float32 (docs/measurements.md)
-MAX_INT8: Final = 127  # maximum of weights, and of inputs if the processor sums pairs of products in 32 bits
-MAX_INPUT_16_BIT_SUMS: Final = 63  # maximum of inputs if it sums such pairs in 16 bits, to avoid overflow
+MAX_INT8: Final = 127  # largest rounded weight, and largest rounded input if the CPU sums pairs of products in 32 bits
+MAX_INPUT_16_BIT_SUMS: Final = 63  # largest rounded input if the CPU sums such pairs in 16 bits, to avoid overflow
 TINY: Final = torch.finfo(torch.float32).tiny
 
 Rounding = Callable[[Tensor], tuple[Tensor, Tensor]]

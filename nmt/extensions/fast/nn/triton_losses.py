@@ -14,7 +14,7 @@ from torch import Tensor
 
 from nmt.symbols import PAD
 
-LOGITS_AT_ONCE: Final = 4096  # number of logits per position that a program processes at once
+LOGITS_AT_ONCE: Final = 4096  # number of logits per position that a Triton program processes at once
 WARPS: Final = 8
 
 

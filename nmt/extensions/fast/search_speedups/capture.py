@@ -27,23 +27,23 @@ from nmt.models.transformer import Transformer, TransformerSearch
 from nmt.nn.linear import Projection
 from nmt.search_speedups.base import SearchSpeedup
 
-STEPS_BEFORE_CAPTURE: Final = 8  # for each shape, because a capture is expected to take as long as several steps
+STEPS_BEFORE_CAPTURE: Final = 8  # counted per shape, because a capture is expected to take as long as several steps
 MAX_GRAPHS: Final = 128
 STATE_COPIES: Final = (
     5  # memory of a search relative to its state: the state itself, and buffers of up to 4 times its size
 )
 SOURCE_MULTIPLE: Final = 16
 MIN_CAPACITY: Final = 64
-# The dimension that has a rounded size, for each tensor of a sentence. The keys are the last part of the tensors' names.
+# The dimension with a rounded size for each tensor of a sentence. The keys are the last parts of the tensors' names.
 OF_SOURCE: Final = {"padding_bias": 3, "memory_keys": 3, "memory_values": 2}
 OF_ENTRIES: Final = {"keys": 3, "values": 2}
 
 
 class BufferedEntries(Entries):
-    """Entries of a cache with a fixed size. used: (W,) int64, the entries to write"""
+    """Entries of a cache with a fixed size. used: (W,) int64, indices of the entries to write"""
 
     def appended(self, past: Past, key: Tensor, value: Tensor) -> Past:
-        """See Entries. Writes in place."""
+        """See Entries. The entries are written in place."""
         past["keys"].index_copy_(3, cast(Any, self.used), key.mT)  # B H K C
         past["values"].index_copy_(2, cast(Any, self.used), value)  # B H C V
         return past
@@ -129,7 +129,7 @@ class CapturedLayers:
         return views["states"][:N], self._sentences
 
     def _load(self, shape: StepShape, sentences: dict[str, Tensor], states: Tensor, used: int) -> None:
-        """Copy the tensors of the sentences into buffers for a shape."""
+        """Copy the tensors of the sentences into the buffers for a shape."""
         (B, W, source, capacity), width, before = shape, states.shape[1], self._sentences
         # A larger cache may overlap the smaller one that it is copied from.
         tensors = {name: tensor.clone() if tensor is before.get(name) else tensor for name, tensor in sentences.items()}
@@ -204,7 +204,7 @@ class CapturedLayers:
 
 
 class CapturedSteps:
-    """The CapturedLayers of a model. Each is used by only one search and one thread at a time.
+    """The CapturedLayers of a model. Only one search and one thread use each of them at a time.
 
     layers: the search step of each decoder layer
     """
@@ -258,7 +258,7 @@ def capture_steps(model: Transformer) -> None:
 
 
 def _reads_entries(mixer: Mixer) -> bool:
-    """Whether the steps of a mixer need only cache entries, with separate keys for each query head."""
+    """Whether the steps of a mixer need nothing but cache entries, which have separate keys for each query head."""
     if not isinstance(mixer, SelfAttention) or mixer.shape.groups < mixer.shape.heads:
         return False
     return type(mixer.before_step(torch.zeros(1, dtype=torch.int64), State(), 1)) is Entries

@@ -14,7 +14,7 @@ from nmt.models.base import State, models_in
 from nmt.models.transformer import Transformer, TransformerSearch
 from nmt.search_speedups.base import SearchSpeedup
 
-MAX_COMPILED_GRAPHS: Final = 64  # limit for each compiled function
+MAX_COMPILED_GRAPHS: Final = 64  # maximum for each compiled function
 
 
 @register("search-speedup", "compile", CompiledSearchOptions)

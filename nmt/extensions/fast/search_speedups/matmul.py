@@ -1,4 +1,4 @@
-"""Selects the fastest matrix products on a CPU for searches, and stores weights in the order in which they are read."""
+"""Selects the fastest matrix products on a CPU for searches, and stores weights in the order in which products read them."""
 
 from typing import Any
 

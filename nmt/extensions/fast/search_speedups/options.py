@@ -1,4 +1,4 @@
-"""Options of the search speedups. They do not import torch, so `--help` answers at once."""
+"""Options of the search speedups. This module does not import torch, so that `--help` is fast."""
 
 from typing import Literal
 
@@ -14,7 +14,7 @@ class SearchMatmulOptions:
     )
 
     def is_active(self) -> bool:
-        """Always True, because `auto` has to choose a library too."""
+        """Always True, because even `auto` has to choose a library."""
         return True
 
 

@@ -43,9 +43,9 @@ def check_capture(updater: Updater, model: Any, criterion: Any) -> None:
     if (device := device_of(model)).type != "cuda":
         raise UserError(f"--capture needs a GPU for its CUDA graphs, not {device} (drop --capture)")
     if updater.world.size > 1:
-        raise UserError("--capture works only on one device so far (drop --capture)")
+        raise UserError("--capture currently supports only one device (drop --capture)")
     for kind, part in (("model", model), ("criterion", criterion)):
-        declared = "can_be_captured" in vars(type(part))  # not inherited, because a subclass might do more
+        declared = "can_be_captured" in vars(type(part))  # must not be inherited, because a subclass might do more
         if not (declared and part.can_be_captured):
             raise UserError(
                 f"--capture and --{kind} {part.part_name} cannot be combined with these options, because the computation "
@@ -85,7 +85,7 @@ def padded_to(batch: Batch, rows: int, source: int, target: int) -> Batch:
 
 
 def _extended(values: Tensor, rows: int, length: int | None, fill: int) -> Tensor:
-    """Pad values (B, ...) to `rows` rows, or values (B, L, ...) also to `length` positions unless it is None."""
+    """Pad values (B, ...) to `rows` rows. Unless `length` is None, also pad values (B, L, ...) to `length` positions."""
     more = [0, rows - len(values)]  # padding before and after, from the last dimension to the first
     if length is not None:
         more = [0, max(0, length - values.shape[1]), *more]
@@ -142,7 +142,7 @@ class CapturedPasses(Passes):
     def __call__(self, batch: Batch, factors: Mapping[str, float]) -> tuple[PartNames, Tensor]:
         """Add the gradient of a micro-batch to the gradients of the parameters.
 
-        batch: on the CPU, not padded; factors: factors of the trained parts of the loss, by name
+        batch: on the CPU, not padded; factors: factor of each part of the training loss, by name
         returns: the loss as returned by `flattened`; valid until the next call
         """
         self._keep_addresses()

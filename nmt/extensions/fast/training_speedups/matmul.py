@@ -17,7 +17,7 @@ PRODUCT_ROWS: Final = 1024
 
 @register("training-speedup", "matmul", TrainingMatmulOptions)
 class TrainingMatmul(TrainingSpeedup):
-    """float32 products on a CPU with torch or oneDNN, and 16-bit products of whole blocks of rows."""
+    """float32 products on a CPU with torch or oneDNN, and 16-bit products in whole blocks of rows."""
 
     def before_updates(self, run: Any) -> None:
         """See TrainingSpeedup."""
@@ -52,7 +52,7 @@ def _faster_products(run: Any) -> products.Matmul:
         return "torch"
     faster, ratio = products.measured(*product_sizes(run.model))
     agreed = cast(products.Matmul, run.world.gather(faster.encode())[0].decode())
-    if ratio:  # nothing was measured if oneDNN is missing or less precise
+    if ratio:  # no measurement if oneDNN is missing or less precise
         run.report.line(
             f"matrix products use {agreed}; oneDNN takes {1 / ratio:.2f} times as long as torch (--matmul changes this)"
         )

@@ -1,4 +1,4 @@
-"""Options of the training speedups. They do not import torch, so `--help` answers at once."""
+"""Options of the training speedups. This module does not import torch, so that `--help` is fast."""
 
 from typing import Literal
 
@@ -14,7 +14,7 @@ class TrainingMatmulOptions:
     )
 
     def is_active(self) -> bool:
-        """Always True, because `auto` has to choose a library too."""
+        """Always True, because even `auto` has to choose a library."""
         return True
 
 
@@ -41,7 +41,7 @@ class CompiledTrainingOptions:
 class CapturedTrainingOptions:
     capture: bool = opt(
         False,
-        "compute gradients as CUDA graphs; speeds up small models on one GPU",
+        "compute gradients with CUDA graphs; speeds up small models on one GPU",
         group="Speed and memory",
         excludes=("compile", "activation_checkpointing"),
     )

@@ -38,7 +38,7 @@ def recompute(model: nn.Module) -> None:
 def _checkpointed(forward: Any, *inputs: Any, **named: Any) -> Any:
     if not torch.is_grad_enabled():
         return forward(*inputs, **named)
-    if torch.compiler.is_compiling():  # torch.compile supports no such contexts; nothing is recorded then
+    if torch.compiler.is_compiling():  # torch.compile does not support `context_fn`; nothing is recorded then
         return checkpoint(forward, *inputs, use_reentrant=False, **named)
     return checkpoint(forward, *inputs, use_reentrant=False, context_fn=partial(_contexts, token_rows()), **named)
 
@@ -56,7 +56,7 @@ def _with_tokens(context: AbstractContextManager[Any], tokens: Tensor | None) ->
 
 
 def required_layers(model: nn.Module, flag: str) -> list[nn.Module]:
-    """The layers of a model, see `layers_of`. Raises UserError if it has none. flag: the option that needs layers"""
+    """The layers of a model (see `layers_of`). Raises UserError if it has none. flag: the option that needs layers"""
     if not (layers := layers_of(model)):
         raise UserError(f"{flag} needs a model whose layers are in an nn.ModuleList (drop {flag})")
     return layers

@@ -11,7 +11,7 @@ from nmt.weight_formats.base import WeightFormat
 
 @register("weight-format", "int8", NoOptions)
 class Int8(WeightFormat):
-    """8-bit weights and products, on CPUs only; they need a quarter of the memory."""
+    """8-bit weights and products, on CPUs only. The weights need a quarter of the memory."""
 
     def check(self, device: torch.device) -> None:
         """See WeightFormat."""

@@ -16,11 +16,11 @@ from nmt.options import REQUIRED, opt, options_class, toml_line
 class DescribeOptions:
     kind: str = opt(
         REQUIRED,
-        "component kind, preset or folder; often optional",
+        "component kind, preset or folder; may be omitted",
         group="Input and output",
         common=True,
     )
-    name: str = opt("", "component or preset, or path of a model or run", group="Input and output", common=True)
+    name: str = opt("", "component, preset, or path to a model or run", group="Input and output", common=True)
     json: bool = opt(False, "print JSON", group="Input and output", common=True)
 
 
@@ -67,7 +67,7 @@ def _kind_of(name: str) -> str:
 
 
 def _rows(kind: str, name: str, values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The options of a component and its inner components. values: values that replace the defaults, by key"""
+    """The options of a component and its inner components. values: values by key, in place of the defaults"""
     rows = []
     for option in registry.options_within(kind, name, registry.choice_from(values)):
         value = values.get(option.key, None if option.default is REQUIRED else option.default)

@@ -17,7 +17,7 @@ from nmt.options import opt, options_class
 
 RECIPE_KIND: Final = "recipe"  # the `kind` in the manifest of a written folder
 STEPS: Final = "run.sh"
-USES: Final = "Uses: "  # starts the line at the top of a script that lists the recipes it runs
+USES: Final = "Uses: "  # start of the line in a script's comment that lists the recipes it runs
 
 
 @options_class
@@ -62,7 +62,7 @@ class Recipe:
 
 
 def run(options: RecipesOptions) -> None:
-    """List the recipes, describe one, or copy one to a folder, where bash can run it.
+    """List the recipes, describe one, or copy one to a folder to run it with bash.
 
     A recipe reproduces a result, from the data to the score. It writes its output to the folder `runs` in the working directory.
     """
@@ -93,9 +93,7 @@ def _recipes() -> dict[str, Recipe]:
     """The recipes by name: folders that contain a run.sh, and scripts at the top level that start with `#!`."""
     folder = recipes_folder()
     if not folder.is_dir():
-        raise ResourceError(
-            f"{quoted(folder)}: no such folder, so this installation has no recipes (install nmt again)"
-        )
+        raise ResourceError(f"{quoted(folder)}: no such folder, so this installation has no recipes (reinstall nmt)")
     found = {path.parent.name: _read(path, folder) for path in folder.glob(f"*/{STEPS}")}
     found |= {path.stem: _read(path, folder) for path in folder.glob("*.sh") if path.read_bytes().startswith(b"#!")}
     return dict(sorted(found.items()))
@@ -123,11 +121,11 @@ def _write(name: str, recipes: Mapping[str, Recipe], output: Path, overwrite: bo
             target.write_bytes(content)
             if content.startswith(b"#!"):
                 mode = target.stat().st_mode
-                target.chmod(mode | (mode & 0o444) >> 2)  # whoever can read it can run it
+                target.chmod(mode | (mode & 0o444) >> 2)  # everyone who may read it may run it
 
 
 def _files(names: tuple[str, ...], recipes: Mapping[str, Recipe]) -> list[Path]:
-    """The files of some recipes, and the files that all recipes share, as relative paths."""
+    """The files of the named recipes, and those that all recipes share, as relative paths."""
     folder = recipes_folder()
     files = [path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".pyc"]
     return [file for file in files if _owner(file, recipes) in (*names, None)]

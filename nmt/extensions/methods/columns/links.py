@@ -58,9 +58,9 @@ class LinksColumn(ColumnKind):
             [np.repeat(source.starts[one], counts), np.repeat(target.starts[other], counts)], axis=1
         )  # L 2
         values = first + np.stack([step // widths, step % widths], axis=1)  # L 2
-        pair_of_word = np.repeat(np.arange(len(items.counts)), source.num_words)  # for all source words
+        pair_of_word = np.repeat(np.arange(len(items.counts)), source.num_words)  # pair of each source word
         pair_of_link = np.repeat(pair_of_word[one], counts)  # L
-        if source.joined.any() or target.joined.any():  # two words that share tokens have equal links
+        if source.joined.any() or target.joined.any():  # words that share tokens have the same links
             unique = np.unique(np.column_stack([pair_of_link, values]), axis=0)
             pair_of_link, values = unique[:, 0], unique[:, 1:]
         lengths = np.bincount(pair_of_link, minlength=len(items.counts))  # N

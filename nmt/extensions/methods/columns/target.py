@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @register("column", "target", NoOptions)
 class TargetColumn(ColumnKind):
-    """One weight per target word: (B, T) float32 in a batch, for the tokens of `target_output`, padded with 0."""
+    """One weight per target word; in a batch, (B, T) float32 for the tokens of `target_output`, padded with 0."""
 
     sides: ClassVar[tuple[int, ...]] = (1,)
     are_weights: ClassVar[bool] = True
@@ -26,7 +26,7 @@ class TargetColumn(ColumnKind):
     def read(self, items: ColumnItems) -> Rows:
         """The value of each target token, taken from its word, and the value of EOS.
 
-        EOS gets 1, or 0 if all words have 0, unless the line has an additional number for it.
+        EOS gets the line's additional number if there is one; otherwise 0 if all words have 0, else 1.
         """
         sentences = items.sentences
         words = SideWords(items, 1)
@@ -45,7 +45,7 @@ class TargetColumn(ColumnKind):
         numbers = np.delete(numbers, of_end)
         good = np.flatnonzero(np.repeat(sentences.good, words.num_words))
         pair_of_word = np.repeat(np.arange(len(more)), words.num_words)[good]
-        counting = np.bincount(pair_of_word, numbers != 0, len(more))  # number of words with a nonzero number
+        counting = np.bincount(pair_of_word, numbers != 0, len(more))  # number of words with a nonzero value
         values[ends[(more == 0) & (words.num_words > 0) & (counting == 0)] - 1] = 0
         for j in np.flatnonzero(words.joined[good][1:] & (numbers[1:] != numbers[:-1])).tolist():
             pair = int(np.searchsorted(np.cumsum(words.num_words), good[j + 1], "right"))

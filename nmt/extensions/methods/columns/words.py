@@ -1,4 +1,4 @@
-"""Finds the words of sentence pairs, as word aligners count them, and the tokens of each word, for columns with values per word.
+"""Finds the words of sentence pairs (as word aligners count them) and the tokens of each word, for columns with a value per word.
 
 In a line of the file, words are separated by spaces and tabs. The text pipeline may split a word (`10` and `000` with U+00A0
 between them), join words, or change characters, so each word is traced through the pipeline to its tokens.
@@ -77,7 +77,7 @@ def words_of_line(line: bytes, first: bool = False) -> list[str]:
 
 
 def followed(words: Sequence[str], forms: Sequence[str], prepared: Sequence[str]) -> list[WordSpan] | None:
-    """The prepared words that each word of a line became, in order; None if that is unclear.
+    """The prepared words that each word of a line became, in order; None if this is unclear.
 
     forms: normalized form of each word
     """
@@ -103,7 +103,7 @@ def followed(words: Sequence[str], forms: Sequence[str], prepared: Sequence[str]
 
 
 def _owners_of(ours: str, owners: Sequence[int], theirs: str, word_of: Sequence[int]) -> list[int] | None:
-    """The word of the file that each character of the prepared text comes from; None if that is unclear."""
+    """The word in the file that each character of the prepared text comes from; None if this is unclear."""
     found: list[int] = []
     for kind, start, end, other, other_end in SequenceMatcher(None, ours, theirs, autojunk=False).get_opcodes():
         if end - start == other_end - other:

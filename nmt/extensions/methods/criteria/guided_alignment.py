@@ -1,4 +1,4 @@
-"""Guided alignment: the attention learns given word alignments in addition to translation (Chen et al., 2016, section 3.1).
+"""Guided alignment: the attention also learns given word alignments (Chen et al., 2016, section 3.1).
 
 Dimensions: B sentences, S source and T target positions, L links.
 """
@@ -42,7 +42,7 @@ class GuidedAlignment(CrossEntropy):
         return {**super().counts(batch), "alignment": _num_aligned(self._alignment(batch))}
 
     def _alignment(self, batch: Batch) -> Tensor:
-        """The distribution (B, T, S) that the attention learns: equal shares for the links of a token, 0 without links."""
+        """The distribution (B, T, S) that the attention learns: equal shares for all links of a token, 0 without links."""
         name = quoted(self.column)
         if self.column not in batch:
             fix = f"add it with nmt prepare --column {name}:links=FILE, or use --align to learn the column alignment"
@@ -65,7 +65,7 @@ def _num_aligned(alignment: Tensor) -> Tensor:
 
 
 def watched_pass(model: Model, batch: Batch) -> Output:
-    """Run `forward` and record the attention of `alignment_layer` with gradients. Raises UserError if the model has none."""
+    """Run `forward` and record the attention of `alignment_layer` with gradients. Raises UserError if there is no attention."""
     model.watched = True
     try:
         output: Output = model(batch)

@@ -1,6 +1,6 @@
 """In-place distillation: trains one network at all depths. The full network and a shallower one teach each other.
 
-It follows Miao et al. (2023), "Exploring All-In-One Knowledge Distillation Framework for Neural Machine Translation", but with
+This follows Miao et al. (2023), "Exploring All-In-One Knowledge Distillation Framework for Neural Machine Translation", but with
 one student per update and the symmetric divergence of R-Drop.
 """
 
@@ -55,7 +55,7 @@ class InPlaceDistillation(RDrop):
             return whole + model.training_flops(source, target)
 
     def _depths(self, model: Model) -> tuple[int, int]:
-        """The depths of the shallower encoder and decoder, determined by depths, seed and update; the largest for update 0."""
+        """The depths of the shallower encoder and decoder, determined by options, seed and update; for update 0, the largest."""
         if model.depths is None:
             raise UserError(
                 "--criterion in-place-distillation needs a model with removable layers (use --model transformer)"
@@ -67,7 +67,7 @@ class InPlaceDistillation(RDrop):
             )
         encoders, decoders = (range(least, depth + 1) for least, depth in zip(self.least, model.depths, strict=True))
         choices = [depths for depths in product(encoders, decoders) if depths != model.depths]
-        if not self.context.update and choices:  # a memory probe before the first update
+        if not self.context.update and choices:  # update 0 is a memory probe
             return max(choices, key=sum)
         random = np.random.Generator(np.random.Philox(key=[self.context.seed, self.context.update]))
         return choices[int(random.integers(len(choices)))] if choices else model.depths

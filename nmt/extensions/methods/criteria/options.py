@@ -1,4 +1,4 @@
-"""Options of the criteria in this extension. They do not import torch, so `--help` answers at once."""
+"""Options of the criteria in this extension. This module does not import torch, so that `--help` is fast."""
 
 from typing import Literal
 
@@ -29,7 +29,7 @@ class InPlaceDistillationOptions(RDropOptions):
 class DistillationOptions(CrossEntropyOptions):
     teacher: tuple[str, ...] = opt(
         (),
-        "teacher models, whose probabilities are averaged; they must use the vocabulary of the data",
+        "teacher models, whose probabilities are averaged; they must have the vocabulary of the data",
     )
     teacher_weight: float = opt(
         0.5,

@@ -66,6 +66,6 @@ class RDrop(CrossEntropy):
         log_p, log_q = (logits.float().log_softmax(-1) for logits in (first, second))
         of_first = self.of_log_probs(first, log_p, targets, factors)
         of_second = self.of_log_probs(second, log_q, targets, factors)
-        of_rows = ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(-1)  # both directions of KL at once
+        of_rows = ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(-1)  # both directions of the divergence at once
         total = (of_first[0] + of_second[0]) / 2 + self.divergence_weight / 4 * (of_rows * factors).sum()
         return total, (of_first[1] + of_second[1]) / 2, (of_rows * (targets != PAD)).sum()

@@ -23,7 +23,7 @@ from nmt.options import Part
 from nmt.symbols import BOS, EOS, PAD
 
 MIN_PASS_TOKENS: Final = (
-    1024  # candidate tokens per pass, including padding; smaller passes are slow and save little memory
+    1024  # candidate tokens per pass, including padding; smaller passes are slower and save little memory
 )
 
 
@@ -65,11 +65,11 @@ class Reward(Criterion):
         )  # for validation; one sample per pair is enough
 
     def __call__(self, model: Model, batch: Batch) -> Loss:
-        """See Criterion. The loss is likelihood_weight * nll - reward. Its gradient is the estimator's."""
+        """See Criterion. The loss is likelihood_weight * nll - reward. Its gradient is that of the estimator."""
         size = self.context.pipeline.target.size
         nll = -_log_probs(model, batch, size)  # B
         candidates = self._candidates(batch, self.decoder if model.training else self.decoder_of_one)
-        # Passes are about as large as the batch, and are recomputed for their gradients, so they need little more memory.
+        # Passes are about as large as the batch, and are recomputed for their gradients, so they need little additional memory.
         passes = candidates.batch.split(max(batch.cells, MIN_PASS_TOKENS))
         sums = [checkpoint(_log_probs, model, rows, size, use_reentrant=False) for rows in passes]
         log_probs = torch.cat(sums).double()  # C

@@ -7,10 +7,10 @@ from typing import Final
 from nmt.text.languages import base_language
 from nmt.text.steps import DOTTED_I
 
-GREEK_MARKS: Final = re.compile("(?<=[\u0370-\u03ff\u0308])[\u0300-\u0307\u0309-\u0344]+")  # all but the diaeresis
+GREEK_MARKS: Final = re.compile("(?<=[\u0370-\u03ff\u0308])[\u0300-\u0307\u0309-\u0344]+")  # except the diaeresis
 GREEK_HIATUS: Final = re.compile(
     "(?<=[αεηιουω]\u0301)([ιυ])(?![\u0300-\u036f])"
-)  # only the accent on the first vowel separates it from the second
+)  # only the accent shows that the vowels do not form a diphthong
 DOT_OF_I: Final = re.compile("(?<=[ijį])\u0307")  # Lithuanian keeps the dot under another accent
 GEORGIAN: Final = re.compile("([\u10d0-\u10ff]+)")
 

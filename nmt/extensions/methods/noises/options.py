@@ -1,4 +1,4 @@
-"""Options of the kinds of noise in this extension. They do not import torch, so `--help` answers at once."""
+"""Options of the kinds of noise in this extension. This module does not import torch, so that `--help` is fast."""
 
 from nmt import opt, options_class
 
@@ -7,7 +7,7 @@ from nmt import opt, options_class
 class WordDropoutOptions:
     source_word_dropout: float = opt(
         0.0,
-        "probability of replacing a source token with <unk>; 0.1 helps with small data",
+        "probability of replacing a source token with <unk>; 0.1 helps on small corpora",
         group="Regularization",
         aliases=("dropout-src",),
         minimum=0,
@@ -49,7 +49,7 @@ class TextNoiseOptions:
 class SubwordSamplingOptions:
     subword_sampling: float = opt(
         0.0,
-        "strength of random subword splits in each epoch (BPE dropout); 0.1 helps with small data",
+        "strength of random subword splits in each epoch (BPE dropout); 0.1 helps on small corpora",
         group="Regularization",
         minimum=0,
         maximum=1,

@@ -1,4 +1,4 @@
-"""Functions shared by all noise that changes the tokens of sentences."""
+"""Functions shared by all kinds of noise that change the tokens of sentences."""
 
 from collections.abc import Callable, Collection
 from typing import Any

@@ -27,7 +27,7 @@ from nmt.noises.base import Noise, NoiseContext
 from nmt.rows import Rows
 from nmt.text.vocabulary import join_rows
 
-MAX_CACHED_BYTES: Final = 1 << 26  # memory for the possible splits of words seen so far
+MAX_CACHED_BYTES: Final = 1 << 26  # maximum memory for the possible splits of the words so far
 PLACE_BITS: Final = 21  # bits for a symbol's place in its sentence
 MERGED: Final = -1
 
@@ -86,7 +86,7 @@ class SubwordSampler:
         sentence_ends = np.cumsum(lengths)
         ways, starts = self._ways_of_words(numbers, lengths)
         symbols, symbols_of_word = join_rows([way.symbols for way in ways], np.int32, 2)
-        first = np.cumsum(symbols_of_word) - symbols_of_word  # (W,) first symbol of each word
+        first = np.cumsum(symbols_of_word) - symbols_of_word  # (W,) index of each word's first symbol
         sentence = np.searchsorted(sentence_ends, starts, side="right")  # (W,)
         symbols_of_sentence = np.bincount(sentence, symbols_of_word, len(lengths)).astype(np.int64)
         sentence_start = np.cumsum(symbols_of_sentence) - symbols_of_sentence
@@ -135,7 +135,7 @@ class SubwordSampler:
         word, begin, middle, end, token = (values[kept] for values in (word, begin, middle, end, steps[:, 3]))
         after = np.arange(
             1, len(tokens) + 2
-        )  # next symbol of each symbol; MERGED inside a symbol; one more entry for the end
+        )  # index of the symbol after each symbol; MERGED inside a symbol; one more entry for the end
         while len(word):
             possible = np.flatnonzero((after[begin] == middle) & (after[middle] == end))
             if not len(possible):
@@ -177,7 +177,7 @@ class SubwordSampler:
 
 @dataclass(frozen=True)
 class _Draws:
-    """Random numbers from [0, 1), which depend on places among the symbols of all sentences.
+    """Random numbers from [0, 1), which depend on positions among the symbols of all sentences.
 
     keys: (W,) random key of each word's sentence; starts: (W,) first symbol of that sentence
     """

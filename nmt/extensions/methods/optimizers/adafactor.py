@@ -11,7 +11,7 @@ from nmt.optimizers.base import UNSET_LR, Groups, Uncompiled, has_sharded
 class Adafactor(Uncompiled, torch.optim.Adafactor):
     """Adam without momentum and with little memory. The learning rate is relative to the size of each matrix.
 
-    The step of a matrix is min(lr, update^-0.5) times its root mean square, so a learning rate near 0.01 is usual.
+    The step of a matrix is min(lr, update^-0.5) times its root mean square, so learning rates are usually near 0.01.
     """
 
     def __init__(self, options: AdafactorOptions, parameters: Groups) -> None:

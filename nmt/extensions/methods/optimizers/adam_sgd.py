@@ -19,7 +19,7 @@ class AdamSgd(Adam):
         super().__init__(options, parameters)
         self.options = options
         self._updates: int | None = (
-            None  # updates so far; None until the number is read from the state, because reading waits for a GPU
+            None  # updates so far; None until they are read from the state, because reading waits for the GPU
         )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from nmt.optimizers.base import UNSET_LR, Groups, Uncompiled, has_sharded
 COEFFICIENTS: Final = (3.4445, -4.7750, 2.0315)  # coefficients of x, x^3 and x^5 in an iteration
 ITERATIONS: Final = 5
 MIN_NORM: Final = 1e-7
-# Matrices of equal shape are orthogonalized together: as many as fit a CPU's caches, or enough to keep a GPU busy.
+# Matrices of the same shape are orthogonalized together: as many as fit a CPU's caches, or enough to keep a GPU busy.
 MAX_CPU_STACK: Final = 1 << 18  # numbers per stack
 MAX_STACK: Final = 1 << 24
 
@@ -48,14 +48,14 @@ class Muon(Uncompiled, torch.optim.Optimizer):
         self._share()
 
     def agree(self, world: World) -> str:
-        """See nmt.optimizers.base. All ranks use the same type for products, so that machines get equal results."""
+        """See nmt.optimizers.base. All ranks use the same type for products, so that all machines get the same results."""
         if world.any(self.product_type == torch.float32):
             self.product_type = torch.float32
         how = "bfloat16" if self.product_type == torch.bfloat16 else "float32, because bfloat16 is slow here"
         return f"matrix products in {how}"
 
     def _share(self) -> None:
-        """Let AdamW update its share of this optimizer's groups, and keep its state in this optimizer's state."""
+        """Let AdamW update its share of the groups, and keep the state of AdamW in the state of this optimizer."""
         for optimizer in self._adamw:
             optimizer.param_groups, optimizer.state = self.param_groups[self._num_groups :], self.state
 
@@ -73,7 +73,7 @@ class Muon(Uncompiled, torch.optim.Optimizer):
             optimizer.step()
 
     def _step(self, matrices: Sequence[Tensor], lr: float, decay: float) -> None:
-        """Update matrices (A, B) of equal shape."""
+        """Update matrices of the same shape (A, B)."""
         ahead = []
         for matrix in matrices:
             state, gradient = self.state[matrix], matrix.grad
@@ -105,7 +105,7 @@ def orthogonalised(matrices: list[Tensor]) -> Tensor:
 
 
 def _of_one_shape(parameters: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """Group parameters that have a gradient into stacks of equal shape and limited size."""
+    """Group parameters that have a gradient into stacks of limited size, each with a single shape."""
     stacks: dict[Any, list[Tensor]] = {}
     for parameter in parameters:
         if parameter.grad is not None:

@@ -1,4 +1,4 @@
-"""Options of the optimizers besides Adam. They do not import torch, so `--help` answers at once."""
+"""Options of the optimizers besides Adam. This module does not import torch, so that `--help` is fast."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ from nmt import opt, options_class
 from nmt.optimizers.options import DECOUPLED_DECAY, MIN_EPS, AdamOptions, AdamWOptions
 
 MIN_MOMENT_EPS: Final = (
-    1e-18  # torch squares it in float32; with a smaller value, unused embeddings would compute 0 / 0
+    1e-18  # torch squares it in float32; with a smaller value, unused embeddings would lead to 0 / 0
 )
 
 
@@ -19,7 +19,7 @@ class MuonOptions(AdamWOptions):
 class ScheduleFreeOptions(AdamOptions):
     adam_betas: tuple[float, float] = opt(
         (0.9, 0.999),
-        "share of the average weights when computing gradients; decay rate of the second moment",
+        "share of the averaged weights in gradient computation; decay rate of the second moment",
         minimum=0,
         below=1,
     )
@@ -38,7 +38,7 @@ class AdamSgdOptions(AdamOptions):
     )
     sgd_lr_factor: float = opt(
         2500.0,
-        "factor on the learning rate during gradient descent; GNMT goes from 2e-4 to 0.5",
+        "factor applied to the learning rate during gradient descent; GNMT goes from 2e-4 to 0.5",
         above=0,
     )
 

@@ -1,4 +1,4 @@
-"""Options of the plans in this extension. They do not import torch, so `--help` answers at once."""
+"""Options of the plans in this extension. This module does not import torch, so that `--help` is fast."""
 
 from typing import ClassVar
 

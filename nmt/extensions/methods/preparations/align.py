@@ -1,4 +1,4 @@
-"""Adds a column with alignment links between the tokens of the training pairs, which are learned from the pairs."""
+"""Adds a column of alignment links between the tokens of each training pair, learned from the pairs themselves."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from nmt.rows import Rows
 
 @register("preparation", "align", AlignOptions)
 class Align(Preparation):
-    """Adds a column of links between the tokens of the training pairs, which are learned from the pairs."""
+    """Adds a column of alignment links between the tokens of each training pair, learned from the pairs themselves."""
 
     def check(self, context: int) -> None:
         """See Preparation."""

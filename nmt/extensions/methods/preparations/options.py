@@ -1,4 +1,4 @@
-"""Options of the preparations in this extension. They do not import torch, so `--help` answers at once."""
+"""Options of the preparations in this extension. This module does not import torch, so that `--help` is fast."""
 
 import re
 from typing import Any, Final

@@ -1,1 +1,1 @@
-"""Learning-rate schedules that depend on more than the number of the update."""
+"""Learning-rate schedules that depend on more than the update number."""

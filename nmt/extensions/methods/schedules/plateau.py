@@ -1,4 +1,4 @@
-"""Reduces the learning rate when the validation loss stops falling. This is the only schedule with a state."""
+"""Reduces the learning rate when the validation loss stops falling. No other schedule has a state."""
 
 import math
 from dataclasses import asdict, dataclass
@@ -20,7 +20,7 @@ class PlateauOptions:
     )
     plateau_every: bool = opt(False, "after the first reduction, reduce at every validation, as ConvS2S does")
     stop_lr: float = opt(0.0, "learning rate below which training stops; 1e-4 in ConvS2S", minimum=0)
-    min_lr: float = opt(0.0, "lower bound of the learning rate", aliases=("lr-min",), minimum=0)
+    min_lr: float = opt(0.0, "minimum learning rate", aliases=("lr-min",), minimum=0)
 
     def __post_init__(self) -> None:
         if self.min_lr > self.lr:
@@ -28,9 +28,7 @@ class PlateauOptions:
         if self.stop_lr > self.lr:
             raise ValueError(f"--stop-lr {self.stop_lr}: must be at most --lr {self.lr}")
         if 0 < self.stop_lr <= self.min_lr:
-            raise ValueError(
-                f"--stop-lr {self.stop_lr}: must be above --min-lr {self.min_lr}, because it would never be reached"
-            )
+            raise ValueError(f"--stop-lr {self.stop_lr}: must be above --min-lr {self.min_lr}, or it is never reached")
 
 
 @dataclass
@@ -38,13 +36,13 @@ class PlateauState:
     """The state of a plateau schedule."""
 
     best: float | None = None  # lowest validation loss so far, nats per token
-    since: Count = 0  # validations since the best one, or since the last reduction
+    since: Count = 0  # number of validations since the best one or the last reduction
     falls: Count = 0  # number of reductions of the learning rate
 
 
 @register("schedule", "plateau", PlateauOptions)
 class Plateau(Schedule):
-    """A constant rate that is reduced whenever the validation loss has not improved for some validations."""
+    """A constant rate that is reduced whenever the validation loss has not improved for several validations."""
 
     options: PlateauOptions
     depends_on = ("valid_every", "valid_set")

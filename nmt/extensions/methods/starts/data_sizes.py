@@ -7,4 +7,4 @@ from nmt.starts.base import Start
 
 @register("start", "data-sizes", DataSizesOptions)
 class DataSizes(Start):
-    """Fits updates, learning rate, validations and patience to the data, for --init-from without a preset."""
+    """Adapts updates, learning rate, validations and patience to the data, for --init-from without a preset."""

@@ -1,4 +1,4 @@
-"""Trains a deeper model, which starts with the weights and the outputs of a model that has fewer layers."""
+"""Trains a deeper model that initially has the weights and the outputs of a model with fewer layers."""
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
@@ -17,7 +17,7 @@ DEPTHS: Final = ("encoder_layers", "decoder_layers", "layers")  # options that c
 
 @register("start", "deepen", DeepenOptions)
 class Deepen(Start):
-    """Adds layers to the --init-from model, which do not change its outputs at first."""
+    """Adds layers to the --init-from model that do not change its outputs at first."""
 
     free_options: ClassVar[Sequence[str]] = DEPTHS
     note: str = "; the added layers do not change the outputs at first"
@@ -30,7 +30,7 @@ class Deepen(Start):
 def deepened_weights(run: Run, trained: TrainedModel) -> dict[str, Tensor]:
     """The weights that a run takes from a model with fewer layers. In the added layers, output weights become 0.
 
-    If the last weights of f are 0, x + f(x) is x, so the run's network starts with exactly the model's outputs.
+    If the last weights of f are 0, x + f(x) is x, so at first the network's outputs are exactly those of the model.
     Raises UserError if the model does not have fewer layers, or if added layers would change the outputs.
     """
     if not run.model.residual_outputs:

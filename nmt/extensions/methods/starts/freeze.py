@@ -1,4 +1,4 @@
-"""Trains part of a model: freezes parameters with names that match patterns."""
+"""Trains part of a model: freezes parameters whose names match patterns."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -12,7 +12,7 @@ from nmt.starts.base import Start
 
 @register("start", "freeze", FreezeOptions)
 class Freeze(Start):
-    """Parameters with names that match a pattern are not trained."""
+    """Parameters whose names match a pattern are not trained."""
 
     parameter_options: ClassVar[Sequence[str]] = ("freeze",)
 
@@ -22,7 +22,7 @@ class Freeze(Start):
 
 
 def freeze(model: Model, patterns: Sequence[str]) -> None:
-    """Freeze the parameters that match a pattern. An embedding that several layers share has a name in each of them.
+    """Freeze the parameters that match a pattern. An embedding shared by several layers has one name per layer.
 
     Raises UserError for a pattern that matches nothing, or if no parameter is left to train.
     """

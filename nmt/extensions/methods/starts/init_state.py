@@ -27,7 +27,7 @@ from nmt.train.run import Run
 OF_POSITION: Final = (
     "batch_tokens",
     "seed",
-)  # settings that a position in the data depends on, besides those of the plan
+)  # settings that determine a position in the data, besides those of the plan
 WHAT: Final = {
     "optimizer": "the optimizer",
     "schedule": "optimizer and schedule",
@@ -37,7 +37,7 @@ WHAT: Final = {
 
 @register("start", "init-state", InitStateOptions)
 class InitState(Start):
-    """Loads the --init-from model's training state: only the optimizer, optimizer and schedule, or everything."""
+    """Loads the --init-from model's training state: the optimizer, the optimizer and the schedule, or everything."""
 
     order: ClassVar[int] = 1  # loaded after the weights
 
@@ -69,7 +69,7 @@ class InitState(Start):
         run.model.begin_update(run.progress.update)
 
     def _put_optimizer(self, run: Run, tensors: Mapping[str, Tensor], state: SavedState) -> None:
-        """Load the optimizer's state. Raises UserError if it belongs to different options, such as a different --momentum."""
+        """Load the optimizer's state. Raises UserError if it was saved with different options, such as another --momentum."""
         folder = self.trained.artefact.folder
         try:
             put_optimizer_state(run, tensors, state, folder / TRAINING_TENSORS)
@@ -80,10 +80,10 @@ class InitState(Start):
             raise
 
     def _put_progress(self, run: Run, state: SavedState) -> None:
-        """Load the number of the update and the schedule's state; with `all`, also the position in the data."""
+        """Load the update number and the schedule's state; with `all`, also the position in the data."""
         progress, saved = run.progress, state.progress
         progress.update = run.context.update = saved.update
-        progress.save_due = False  # this run has made no update yet that could be saved
+        progress.save_due = False  # this run has not made an update to save yet
         progress.skipped, progress.rollbacks = saved.skipped, saved.rollbacks
         if progress.scale is not None and saved.scale is not None:
             progress.scale = saved.scale
@@ -91,7 +91,7 @@ class InitState(Start):
             put_schedule_state(run, state, self.trained.artefact.folder / TRAINING)
         if self.options.init_state == "all":
             progress.position, progress.epoch = saved.position, saved.epoch
-            progress.limit = saved.limit  # measured limits affect the last bits of results
+            progress.limit = saved.limit  # the limits were measured, and affect the last bits of results
         else:
             progress.position = run.loader.plan.first_position(progress.update)
         if run.end is not None:
@@ -135,5 +135,5 @@ def _changed_options(kind: str, run: Run, state: SavedState) -> list[str]:
 
 
 def _parameter_options() -> list[str]:
-    """The options of starts that decide which parameters are trained."""
+    """The options of starts that determine which parameters are trained."""
     return [option for entry in registry.every("start") for option in entry.cls.parameter_options]  # type: ignore

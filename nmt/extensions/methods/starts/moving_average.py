@@ -12,7 +12,7 @@ from nmt.train.weight_average import WeightAverage
 
 @register("start", "moving-average", MovingAverageOptions)
 class AveragedStart(Start):
-    """A moving average of the weights is validated and saved instead of the weights."""
+    """A moving average of the weights is validated and saved instead of the weights themselves."""
 
     def average(self, model: nn.Module) -> WeightAverage:
         """See Start."""
@@ -20,7 +20,7 @@ class AveragedStart(Start):
 
 
 class MovingAverage(WeightAverage):
-    """An exponential moving average (Polyak and Juditsky, 1992). Each rank averages its shards of sharded parameters.
+    """An exponential moving average (Polyak and Juditsky, 1992). Each rank averages its own shards of sharded parameters.
 
     After the n-th update that changed the weights: average = d * average + (1 - d) * weights, with
     d = min(decay, (1 + n) / (10 + n)), so that the first weights are soon forgotten. This is the rule of TensorFlow's
@@ -38,7 +38,7 @@ class MovingAverage(WeightAverage):
 
     @torch.no_grad()
     def update(self, number: int) -> None:
-        """Update the average with the weights. number: n, the number of applied updates"""
+        """Update the average with the weights. number: n, the number of updates applied so far"""
         decay = min(self.decay, (1 + number) / (10 + number))
         torch._foreach_lerp_(_local(self.weights), _local(self.parameters), 1 - decay)
 

@@ -1,4 +1,4 @@
-"""The options of this extension's starts, and the defaults that they give a run. They do not import torch."""
+"""The options of this extension's starts, and the defaults that they give a run. This module does not import torch."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,18 +10,18 @@ from nmt.errors import ArtefactError
 from nmt.options import MAX_LAYER_SIZE
 
 MIN_BATCH_TOKENS, MAX_BATCH_TOKENS = 512, 4096  # target tokens per update
-UPDATES_PER_EPOCH: Final = 100  # an update should be about a hundredth of the data
+UPDATES_PER_EPOCH: Final = 100  # an update should cover about a hundredth of the data
 EPOCHS: Final = 10  # Luong and Manning (2015) fine-tune for 12 epochs
 MIN_UPDATES, MAX_UPDATES = 500, 20_000
-INTERVALS: Final = (1000, 500, 200, 100, 50)  # updates between validations; the longest that gives ten of them is used
+INTERVALS: Final = (1000, 500, 200, 100, 50)  # updates between validations; the longest interval that gives ten is used
 SHORTEST_INTERVAL: Final = 25
-FAILED_VALIDATIONS: Final = 5  # after this many in a row, the run stops
+FAILED_VALIDATIONS: Final = 5  # number in a row after which the run stops
 MAX_WARMUP_UPDATES: Final = 500
 LENGTHS: Final = (
     "max_updates",
     "max_epochs",
     "max_minutes",
-)  # if one of these is given, length and patience get no default from the data
+)  # if one of these options is given, length and patience do not depend on the data
 LORA_LR: Final = 1e-3  # learning rate of adapters: five times the rate for full fine-tuning
 
 
@@ -83,7 +83,7 @@ class LoraOptions:
 class MovingAverageOptions:
     ema: float = opt(
         0.0,
-        "decay of a moving average of the weights, which replaces them in checkpoints; 0.999 is usual, 0 turns it off",
+        "decay of a moving average of the weights, which replaces them in checkpoints; 0.999 is usual, 0 disables it",
         group="Checkpoints",
         aliases=("ema-decay",),
         minimum=0,
@@ -96,7 +96,7 @@ class MovingAverageOptions:
 class DeepenOptions:
     deepen: bool = opt(
         False,
-        "allow more layers than --init-from has; they do not change the outputs at first",
+        "allow more layers than --init-from has; at first, added layers do not change the outputs",
         group="Fine-tuning",
         must_stay=True,
         needs=("init_from",),
@@ -122,7 +122,7 @@ class InitStateOptions:
 
 @options_class
 class DataSizesOptions:
-    """Has no options. With --init-from, it fits the defaults of a run to the size of its data."""
+    """No options. With --init-from, the defaults of a run are fitted to the size of its data."""
 
     @staticmethod
     def defaults(given: Mapping[str, Any], values: dict[str, Any]) -> dict[str, Any]:

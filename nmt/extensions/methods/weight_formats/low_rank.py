@@ -1,4 +1,4 @@
-"""Low-rank adapters in checkpoints (Hu et al., 2021): `adapter.safetensors`, and `adapter.json`, which names the base model."""
+"""Low-rank adapters in checkpoints (Hu et al., 2021): `adapter.safetensors` and `adapter.json`, which names the base model."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,7 +66,7 @@ class AdapterBase:
             return msgspec.convert(content, cls)
 
     def weights(self, adapter: Path) -> dict[str, Tensor]:
-        """The weights of the model. Raises ArtefactError if it is missing or differs. adapter: folder of the adapter"""
+        """The weights of the model. Raises ArtefactError if the model is missing or changed. adapter: folder of the adapter"""
         fix = f"put the model that {quoted(adapter)} was trained on there, or link to it"
         try:
             artefact = Artefact(Path(self.folder), "model", "checkpoint")

@@ -1,4 +1,4 @@
-"""Declarations of the weight formats. They do not import torch, so checkpoints are listed at once."""
+"""Declarations of the weight formats. This module does not import torch, so that listing checkpoints is fast."""
 
 from typing import ClassVar
 

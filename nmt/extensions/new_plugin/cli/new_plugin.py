@@ -84,7 +84,7 @@ def _names(kind: str, file: Path, skeleton: str) -> _Names:
         raise UserError(f"{quoted(file)}: the {kind} '{component}' already exists (choose another file name)")
     words, old = re.findall(r"\w+", skeleton), _placeholders(kind).cls
     others = {word for word in words if not word.startswith(old)}
-    if any(word.replace(old, cls) in others for word in words if word.startswith(old)):  # model.py: Model is imported
+    if any(word.replace(old, cls) in others for word in words if word.startswith(old)):  # for example, Model
         cls = f"My{cls}"
     return _Names(option, component, cls)
 

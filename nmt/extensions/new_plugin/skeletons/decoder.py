@@ -30,11 +30,11 @@ class MyDecoder(Decoder):
 
     def __init__(self, options: MyDecoderOptions) -> None:
         super().__init__(options)
-        self.paths = options.beam_size  # hypotheses per sentence, which limit the size of batches
+        self.paths = options.beam_size  # hypotheses per sentence; batches are sized accordingly
 
     def decode(self, scorer: Scorer, source: Tensor, constraints: Sequence[Constraints]) -> list[list[Hypothesis]]:
         """Translate a batch. source: (B, S). Returns at least one hypothesis per sentence, best first."""
-        filters = Filters(self.options, constraints, source, self.filters)  # --prefix, --max-len-a, --no-unk ...
+        filters = Filters(self.options, constraints, source, self.filters)  # for --prefix, --max-len-a, --no-unk
         B, W, device = len(source), self.options.beam_size, source.device
         sentences = torch.arange(B, device=device).repeat_interleave(W)  # N
         limits = torch.tensor(filters.limits, device=device)[sentences]
@@ -60,7 +60,7 @@ class MyDecoder(Decoder):
             self.hypothesis(row[: row.index(EOS)], total)
             for row, total in zip(prefixes.tolist(), totals.tolist(), strict=True)
         ]
-        return [[found[sentence * W]] for sentence in range(B)]  # topk returns the best hypothesis first
+        return [[found[sentence * W]] for sentence in range(B)]  # topk puts the best hypothesis first
 
     def hypothesis(self, tokens: list[int], score: float) -> Hypothesis:
         """A translation: its tokens without EOS, its log-probability in nats, and the score that ranks it."""

@@ -24,7 +24,7 @@ class MyFilter(Filter):
 
     @classmethod
     def texts_of_all(cls, options: MyFilterOptions) -> Sequence[str]:
-        """The texts that apply to every request, from the option."""
+        """The option's texts, which apply to every request."""
         return [options.my_filter] if options.my_filter else []
 
     def begin(self, texts: tuple[str, ...]) -> Forbid:

@@ -1,4 +1,4 @@
-"""A kernel: a faster way to compute a loss. It replaces the method that is marked with its name.
+"""A kernel: a faster way to compute a loss. It replaces the method that is marked with the kernel's name.
 
     nmt train --plugin my_kernel.py --criterion my-kernel-loss --data DATA --output RUN
     nmt status RUN
@@ -42,7 +42,7 @@ class MyKernelLoss(Criterion):
 
     @has_kernel("my-kernel")
     def nll(self, logits: Tensor, targets: Tensor) -> Sequence[Tensor]:
-        """The plain way to compute the sum. logits: (N, V); targets: (N,)"""
+        """The straightforward way to compute the sum. logits: (N, V); targets: (N,)"""
         gold = torch.log_softmax(logits.float(), -1).gather(1, targets[:, None]).squeeze(1)
         return [-(gold * (targets != PAD)).sum()]
 

@@ -39,11 +39,11 @@ class MyMixer(Mixer):
         return torch.stack(sums, 1)
 
     def begin(self, memory: Tensor, dtype: torch.dtype) -> FirstPast:
-        """Search: the past before the first token, per sentence and per hypothesis. memory: (B, S, D)"""
+        """Search: the initial past, with values per sentence and per hypothesis. memory: (B, S, D)"""
         return FirstPast({}, {"sum": memory.new_zeros(len(memory), self.width)})
 
     def search_step(self) -> MixerStep:
-        """Search: a function that computes the next position, (N, D) to (N, D), and the past after it."""
+        """Search: a function that computes the next position, (N, D) to (N, D), and the new past."""
         project = self.values.search_step()
 
         def step(states: Tensor, past: Past, length: Any) -> tuple[Tensor, Past]:

@@ -35,14 +35,14 @@ class MyNoiseOptions:  # the noise is in use when one of its options differs fro
 class MyNoise(Noise):
     """Random tokens in place of source tokens."""
 
-    keeps_text = True  # set False if the noise changes the text; validation then also gets the original source
+    keeps_text = True  # set this to False if the noise changes the text; validation then also gets the original source
 
     def __init__(self, options: MyNoiseOptions, context: NoiseContext) -> None:
         self.probability, self.seed = options.my_noise, context.seed
         self.size = context.pipeline.source.size
 
     def read(self, batch: Batch, draws: NDArray[Any], epoch: int) -> Batch:
-        """The batch as the model reads it. Random numbers depend only on seed, epoch and pair, so that runs can resume."""
+        """The batch that the model reads. Random numbers depend only on seed, epoch and pair, so that runs can be resumed."""
         length = batch.source.shape[1]
         rows = [np.random.default_rng((self.seed, epoch, int(draw))).random((length, 2)) for draw in draws]
         chances = torch.from_numpy(np.stack(rows))  # B S 2

@@ -29,7 +29,7 @@ class MyOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Update all parameters once. Checkpoints store what `self.state` holds."""
+        """Update all parameters once. Checkpoints store `self.state`."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is None:

@@ -1,4 +1,4 @@
-"""A scoring: `nmt score` prints the pairs with the lowest scores, which are often not translations of each other.
+"""A scoring: `nmt score` prints the pairs with the lowest scores, which are often wrong translations.
 
 nmt score --plugin my_scoring.py --my-scoring 10 --model RUN --source TEXT --target REFERENCE
 nmt score --plugin my_scoring.py --my-scoring 10 --normalize --model RUN --source TEXT --target REFERENCE
@@ -31,7 +31,7 @@ class MyScoring(Scoring):
             for target, pair in zip(targets, pairs, strict=True):
                 rows.append(
                     (value_of(self.options, pair), len(rows) + 1, target)
-                )  # a score in nats, or None if scoring failed
+                )  # the score in nats, or None if scoring failed
         known = sorted(row for row in rows if row[0] is not None)
         for value, number, target in known[: self.options.my_scoring]:  # CHANGE: what is printed
             yield f"{number}\t{value:.4f}\t{target}\n"

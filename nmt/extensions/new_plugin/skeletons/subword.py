@@ -28,11 +28,11 @@ class MySubwordVocabulary(WordVocabulary):
         return " ".join(f"{GOES_ON} ".join(pieces) for pieces in words)
 
     def encode_batch(self, texts: Sequence[str]) -> EncodedTexts:
-        """The ids of texts, with statistics for the reports of `nmt prepare`."""
+        """The ids of each text, with statistics for the reports of `nmt prepare`."""
         return super().encode_batch([self.cut(text) for text in texts])
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids."""
+        """The text that ids stand for."""
         return super().decode(ids).replace(f"{GOES_ON} ", "")
 
     def surface(self, token: int) -> str:

@@ -14,7 +14,7 @@ JOINED = "\uffed"  # marks where a word and a punctuation mark were joined, so t
 
 
 @options_class
-class MyTokenizerOptions:  # a tokenizer may add options to `nmt prepare`, but it is built from the language alone
+class MyTokenizerOptions:  # these options become flags of `nmt prepare`, but a tokenizer gets only the language
     pass
 
 

@@ -22,7 +22,7 @@ class MyViewer(Viewer):
     """The number of tokens of each candidate."""
 
     def see(self, number: int, request: Request, translation: Translation) -> None:
-        """Called for each line, in order, before it is printed. number: number of the line, from 0"""
+        """Called for each line, in order, before it is printed. number: index of the line"""
 
     def columns(self, candidate: Candidate) -> list[str]:
         """The items to print after a candidate, each preceded by `|||`."""  # CHANGE: what is printed

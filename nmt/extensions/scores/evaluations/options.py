@@ -1,4 +1,4 @@
-"""Options of the evaluations. They import no slow package."""
+"""Options of the evaluations. This module imports no slow packages."""
 
 from typing import Any, Literal
 
@@ -31,7 +31,7 @@ class SignificanceOptions:
 @options_class
 class PaperOptions:
     paper: bool = opt(
-        False, "compute BLEU under several definitions, including the paper's, instead of --metrics", group="Metrics"
+        False, "compute BLEU under several definitions, such as the paper's, instead of --metrics", group="Metrics"
     )
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""BLEU under several definitions, including the paper's."""
+"""BLEU under several definitions, including that of Vaswani et al. (2017)."""
 
 from collections.abc import Sequence
 from dataclasses import replace

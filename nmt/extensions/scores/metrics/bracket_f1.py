@@ -16,7 +16,7 @@ from nmt.version import __version__
 
 DELETED: Final = frozenset(("TOP", "-NONE-", ",", ":", "``", "''", "."))  # labels to drop (DELETE_LABEL in COLLINS.prm)
 EQUAL_LABELS: Final = {"PRT": "ADVP"}  # labels that count as equal (EQ_LABEL in COLLINS.prm)
-LABEL_END: Final = re.compile("[-=]")  # the start of a label's function tags
+LABEL_END: Final = re.compile("[-=]")  # marks the start of a label's function tags
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def read_tree(line: str) -> LinearisedTree | None:
 
 
 class BracketCounts(NamedTuple):
-    """Numbers of constituents: matched, in hypotheses, and in references. failed: number of hypotheses that are not trees"""
+    """Numbers of constituents: matched, in the hypotheses, in the references. failed: number of hypotheses that are not trees"""
 
     matched: int
     hypothesis: int
@@ -58,7 +58,7 @@ class BracketCounts(NamedTuple):
 
     @property
     def precision(self) -> float:
-        """Precision in percent, as are recall and F1. Without any constituents it is 100, or 0 if a sentence failed."""
+        """The precision in percent. Like recall and F1, it is 100 without constituents, or 0 if a sentence failed."""
         return self._percent(self.matched, self.hypothesis)
 
     @property
@@ -75,7 +75,7 @@ class BracketCounts(NamedTuple):
 
 def count_brackets(hypothesis: str, reference: LinearisedTree) -> BracketCounts:
     """Compare a line with a reference. A line that is not a tree over the same number of words counts as failed."""
-    # EVALB finds punctuation by the tags of each tree, and skips a sentence if the numbers of punctuation marks differ.
+    # EVALB finds punctuation by the tags of each tree, and skips a sentence if the number of punctuation marks differs.
     kept = [0, *accumulate(tag not in DELETED for tag in reference.tags)]
     expected = _counted(reference, kept)
     tree = read_tree(hypothesis)
@@ -118,7 +118,7 @@ class BracketF1(Metric):
         return Score(counts.f1, f"nrefs:1|params:COLLINS|failed:count|version:nmt-{__version__}", detail)
 
     def sentence_scores(self, hypotheses: Lines, references: References, sources: Lines | None = None) -> list[float]:
-        """See Metric. A reference that is not a tree scores 0, because it may be another system's output."""
+        """See Metric. A reference that is not a tree scores 0 here, because it may be the output of another system."""
         trees = map(read_tree, only_reference("bracket-f1", references))
         pairs = zip(hypotheses, trees, strict=True)
         return [0.0 if tree is None else count_brackets(line, tree).f1 for line, tree in pairs]

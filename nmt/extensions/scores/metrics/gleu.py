@@ -13,7 +13,7 @@ from nmt.metrics.bleu import Bleu
 from nmt.version import __version__
 
 MAX_NGRAM_TOKENS: Final = 4
-CACHED_COUNTS: Final = 1024  # lines kept, because a reference is compared with many hypotheses
+CACHED_COUNTS: Final = 1024  # number of cached lines; references are compared with many hypotheses
 
 
 class _Matches(NamedTuple):
@@ -52,9 +52,9 @@ class Gleu(Metric):
         self.bleu.check()
 
     def __call__(self, hypotheses: Lines, references: References, sources: Lines | None = None) -> Score:
-        """Score a test set like NLTK's `corpus_gleu`: the sum of common n-grams, divided by the sum of each line's larger side.
+        """Score a test set like NLTK's `corpus_gleu`: the sum of `common` divided by the sum of `most`, both over all lines.
 
-        With several references, the best one for each line is used, or the first among equals.
+        Each line is matched with its best reference, or with the first of those that tie.
         """
         value = _Matches(*map(sum, zip(*self._matches(hypotheses, references), strict=True))).gleu
         is_variable = any(None in lines for lines in given_references(references))

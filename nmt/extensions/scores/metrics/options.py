@@ -8,7 +8,7 @@ from nmt.options import opt, options_class
 
 @options_class
 class ChrfPlusOptions(ChrfOptions):
-    """The options of chrF."""
+    """The same options as chrF."""
 
 
 @options_class
@@ -26,7 +26,7 @@ class CometOptions:
 
 @options_class
 class GleuOptions(BleuOptions):
-    """The options of BLEU, because GLEU counts the same tokens."""
+    """The same options as BLEU, because GLEU counts the same tokens."""
 
 
 @options_class

@@ -1,7 +1,7 @@
 """BLEU as reported by Vaswani et al. (2017): Moses tokens, split German compounds, multi-bleu.perl.
 
-The paper does not say how its BLEU was computed, but its authors' script in tensor2tensor, get_ende_bleu.sh, does. Each step
-here is a step of that script, applied to both translations and raw references. docs/explanation/bleu.md lists the differences.
+The paper does not say how its BLEU was computed; its authors' script in tensor2tensor, get_ende_bleu.sh, does. Each step here is
+a step of that script, applied to both translations and raw references. docs/explanation/bleu.md lists the differences.
 """
 
 import re
@@ -20,11 +20,11 @@ from nmt.metrics.sacrebleu import corpus_score
 from nmt.text.corpus import text_name
 
 COMPOUND_LANGUAGES: Final = ("de",)  # published BLEU for these languages uses split compounds
-CACHED_LINES: Final = 65536  # so that lines are tokenized only once for several scores
+CACHED_LINES: Final = 65536  # cache, so that lines are tokenized only once for several scores
 
 # The marks that replace-unicode-punctuation.perl replaces. It turns a fullwidth 1 into a quote. This bug is part of the score.
 MARKS: Final = "，、”“∶：？《》）！（；１」「０３２５６９７８４～’━〈〉【】％"
-REPLACEMENTS: Final = ',,""::?"")!(;"""032569784~\'-<>[]%'  # one character for each mark
+REPLACEMENTS: Final = ',,""::?"")!(;"""032569784~\'-<>[]%'  # the replacement for each mark, a single character
 REPLACEMENT_TABLE: Final[dict[int, int | str]] = {**str.maketrans(MARKS, REPLACEMENTS), ord("…"): "..."}
 FULL_STOP: Final = re.compile("[。．] *")  # each of these two marks also absorbs the spaces after it
 COMPOUND: Final = re.compile(rb"(\S)-(\S)")
@@ -84,7 +84,7 @@ class PaperBleu(Metric):
         return multi_bleu(tokens[0], tokens[1:], self._steps)
 
     def definitions(self, hypotheses: Lines, references: References) -> list[tuple[str, Score]]:
-        """Names and scores of BLEU under each definition: sacreBLEU's 13a and intl, `tokenised` for German, the paper's."""
+        """Names and scores of BLEU under each definition: sacreBLEU's 13a and intl, `tokenised` for German, and the paper's."""
         self.check()  # check first, because sacreBLEU takes a while
         scores = [
             (f"sacreBLEU {tokenize}", Bleu(BleuOptions(tokenize=tokenize))(hypotheses, references))

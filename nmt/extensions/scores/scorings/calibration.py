@@ -46,7 +46,7 @@ class Calibration(Scoring):
 
 
 def _reliability_rows(reliabilities: Sequence[Reliability]) -> list[list[str]]:
-    """One row per bin of confidence, with the tokens, the mean confidence and the accuracy at each temperature."""
+    """One row per confidence bin, with the tokens, the mean confidence and the accuracy at each temperature."""
     num_bins = len(reliabilities[0].counts)
     rows = []
     for m, (low, high) in enumerate(pairwise(i / num_bins for i in range(num_bins + 1))):

@@ -1,4 +1,4 @@
-"""Options of the scorings. They do not import torch, so `--help` answers at once."""
+"""Options of the scorings. This module does not import torch, so that `--help` is fast."""
 
 from typing import Any, ClassVar
 

@@ -38,7 +38,7 @@ class DifferingForms(TextCheck):
                     )
 
     def _differing(self, hypotheses: Lines, references: Lines) -> dict[str, int]:
-        """Count the lines that would match better in nfc and, if there are many, those that would match better in nfkc."""
+        """Count the lines that would match better in NFC and, if there are many, those that would match better in NFKC."""
         found, given = dict[str, int](), self.options.normalization
         if given == "none" and (count := count_better(hypotheses, references, "none", "nfc")):
             found["nfc"] = count
@@ -73,6 +73,6 @@ def _characters(line: str) -> list[str]:
 
 
 def form_of(lines: Lines, compared: str) -> str:
-    """The name of the form that all lines have. compared: nfc or nfkc, the form that matters"""
+    """The name of the form that all lines have. compared: nfc or nfkc, the form to test for"""
     known: tuple[Literal["NFC", "NFD", "NFKC"], ...] = ("NFC", "NFD") if compared == "nfc" else ("NFKC", "NFC", "NFD")
     return next((form for form in known if all(unicodedata.is_normalized(form, line) for line in lines)), "mixed forms")

@@ -10,7 +10,7 @@ from nmt.evaluations.base import System, TextCheck
 from nmt.options import NoOptions
 
 SUBWORD: Final = re.compile(r"\S@@(?:\s|$)|(?:^|\s)\u2581")  # a subword as written by subword-nmt or SentencePiece
-MAX_SUBWORD_LINES: Final = 0.1  # share of lines; a larger share is no coincidence
+MAX_SUBWORD_LINES: Final = 0.1  # share of lines; a larger share is not a coincidence
 
 
 @register("text-check", "joined-words", NoOptions)

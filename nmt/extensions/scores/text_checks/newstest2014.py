@@ -34,7 +34,7 @@ class Newstest2014(TextCheck):
 
 
 def warn_of_newstest2014(names: Sequence[str], num_lines: int) -> None:
-    """Warn if the length and one of the names suggest that a test set is the filtered newstest2014."""
+    """Warn if the number of lines and one of the names suggest that a test set is the filtered newstest2014."""
     if num_lines == FILTERED_LINES and any(NEWSTEST2014.search(name) for name in names):
         log.warn(
             f"this test set has {FILTERED_LINES:,} lines, like the campaign's filtered newstest2014 (sacreBLEU's wmt14); "

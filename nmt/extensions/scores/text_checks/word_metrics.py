@@ -16,13 +16,13 @@ from nmt.options import AUTO, NoOptions
 UNSPACED: Final = re.compile(
     "[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3005\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]{8}"
 )
-MAX_UNSPACED_LINES: Final = 0.1  # share of lines; a larger share is not just quotations
+MAX_UNSPACED_LINES: Final = 0.1  # share of lines; quotations alone do not reach a larger share
 SPACED_TOKENIZERS: Final = ("13a", "intl")  # tokenizers that need spaces between words
 
 
 @register("text-check", "word-metrics", NoOptions)
 class WordMetrics(TextCheck):
-    """Warns about references without spaces between words, and about references that are too short for BLEU."""
+    """Warns about references that have no spaces between words or are too short for BLEU."""
 
     def doubts(self, metrics: Sequence[Metric], references: References) -> Iterator[str]:
         lines = [line for of_reference in references for line in of_reference]

@@ -1,1 +1,1 @@
-"""The command of the searches."""
+"""The command that belongs to the searches."""

@@ -53,7 +53,7 @@ class ShortlistOptions:
     )
     of_each: int = opt(
         50,
-        "likeliest target tokens per source token",
+        "most likely target tokens per source token",
         group="Size of the shortlist",
         common=True,
         minimum=1,
@@ -71,7 +71,7 @@ class ShortlistOptions:
 def run(options: ShortlistOptions) -> None:
     """Learn from prepared data which target tokens may translate each source token.
 
-    nmt translate --shortlist searches only among them, which is faster if the vocabulary is large. The command prints how
+    `nmt translate --shortlist` considers only these tokens, which is faster if the vocabulary is large. The command prints how
     much of each validation set the shortlist covers.
     """
     output, dictionary = Path(options.output), Path(options.dictionary) if options.dictionary else None
@@ -97,7 +97,7 @@ def run(options: ShortlistOptions) -> None:
     if dictionary is not None:
         lines = [f"{sides[0].piece(source)} {sides[1].piece(target)}\n" for source, target in shortlist.likeliest()]
         write_output(dictionary, "".join(lines).encode())
-        log.info(f"{dictionary}: the likeliest translations of {len(lines):,} words")
+        log.info(f"{dictionary}: the most likely translations of {len(lines):,} words")
     for dev in data.valid.values():
         share, tokens = measure_coverage(shortlist, *dev.corpus.rows(np.arange(len(dev.corpus))))
         line = (
