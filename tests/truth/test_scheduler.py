@@ -30,7 +30,7 @@ def fake():
 
 @pytest.fixture
 def scheduler(fake):
-    made = Scheduler(fake, 0.0, 1000)
+    made = Scheduler(fake, 1000)
     yield made
     fake.gate.set()
     made.close()
@@ -55,28 +55,66 @@ def test_a_batch_takes_a_line_from_each_client_in_turn(scheduler, fake):
         fake.gate.clear()
         first = asyncio.ensure_future(translated(scheduler, of("first")))
         await until(lambda: fake.batches)
-        long = asyncio.ensure_future(translated(scheduler, of(*(f"long {i:02}" for i in range(20)))))
+        longer = asyncio.ensure_future(translated(scheduler, of(*(f"longer {i}" for i in range(8)))))
         await asyncio.sleep(0)
         short = asyncio.ensure_future(translated(scheduler, of("short")))
         await asyncio.sleep(0)
         fake.gate.set()
-        await asyncio.gather(first, long, short)
+        await asyncio.gather(first, longer, short)
 
     asyncio.run(work())
-    assert fake.batches[1][:3] == ["long 00", "short", "long 01"]
+    assert fake.batches[1][:3] == ["longer 0", "short", "longer 1"]
     assert max(len(batch) for batch in fake.batches) < 10  # 20 tokens of 3 characters
 
 
-def test_lines_wait_briefly_for_those_of_other_clients(fake):
-    scheduler = Scheduler(fake, 10.0, 100)  # and no longer than until the batch is full
-
+def test_a_line_on_an_idle_server_is_translated_at_once_and_lines_that_come_meanwhile_share_a_batch(scheduler, fake):
     async def work():
-        clients = [translated(scheduler, of(f"text {i} " + 10 * "x")) for i in range(6)]
-        await asyncio.wait_for(asyncio.gather(*clients), 8)
+        fake.gate.clear()
+        clients = [asyncio.ensure_future(translated(scheduler, of("0")))]
+        await until(lambda: fake.batches)
+        clients += [asyncio.ensure_future(translated(scheduler, of(str(number)))) for number in range(1, 6)]
+        await until(lambda: scheduler.waiting_lines == 5)
+        fake.gate.set()
+        await asyncio.gather(*clients)
 
     asyncio.run(work())
-    assert len(fake.batches[0]) > 1
-    scheduler.close()
+    assert fake.batches == [["0"], ["1", "2", "3", "4", "5"]]
+
+
+def test_short_requests_wait_for_no_long_request(scheduler, fake):
+    """While a long request occupies the only thread, the spare one translates short ones; then both take turns."""
+    fake.held["long 00"] = threading.Event()
+
+    async def work():
+        long = asyncio.ensure_future(translated(scheduler, of(*(f"long {i:02}" for i in range(12)))))
+        await until(lambda: fake.batches)
+        for text in ("a", "b"):
+            [found] = await asyncio.wait_for(translated(scheduler, of(text)), 20)
+            assert found.text == text.upper()
+        fake.held["long 00"].set()
+        await long
+
+    asyncio.run(work())
+    assert [["a"], ["b"]] == fake.batches[1:3]
+    assert not any({"a", "b"} & set(batch) for batch in fake.batches if len(batch) > 1)
+
+
+def test_a_long_request_goes_on_while_short_ones_never_end(scheduler, fake):
+    async def work():
+        is_done = False
+
+        async def client():
+            while not is_done:
+                await translated(scheduler, of("short"))
+
+        clients = [asyncio.ensure_future(client()) for _ in range(5)]
+        await until(lambda: len(fake.batches) > 5)
+        long = await asyncio.wait_for(translated(scheduler, of(*(f"long {i}" for i in range(100)))), 20)
+        is_done = True
+        await asyncio.gather(*clients)
+        assert len(long) == 100
+
+    asyncio.run(work())
 
 
 def test_lines_that_nobody_waits_for_are_dropped(scheduler, fake):
@@ -99,7 +137,7 @@ def test_lines_that_nobody_waits_for_are_dropped(scheduler, fake):
 
 
 def test_a_full_queue_refuses_and_says_when_to_ask_again(fake):
-    scheduler = Scheduler(fake, 0.0, 3)
+    scheduler = Scheduler(fake, 3)
 
     async def work():
         fake.gate.clear()
@@ -138,7 +176,7 @@ def test_lines_arrive_with_their_batch_and_closing_the_iterator_drops_the_rest(s
 
 def test_a_job_has_limited_lines_per_batch_and_other_jobs_fill_it(fake):
     fake.engine.batch_tokens = 100
-    scheduler = Scheduler(fake, 0.0, 1000)
+    scheduler = Scheduler(fake, 1000)
 
     async def work():
         fake.gate.clear()
@@ -173,7 +211,7 @@ def test_an_error_is_reported_to_the_affected_clients(scheduler, fake):
 
 
 def test_closing_waits_for_all_threads_together(monkeypatch):
-    held = Scheduler(FakeTranslator(replicas=3), 0.0, 100)
+    held = Scheduler(FakeTranslator(replicas=3), 100)
     threads, now, waits = held._threads, 0.0, []
 
     def join(seconds):
@@ -184,7 +222,7 @@ def test_closing_waits_for_all_threads_together(monkeypatch):
     held._threads = [SimpleNamespace(join=join) for _ in threads]
     monkeypatch.setattr("nmt.extensions.serve.scheduler.time", SimpleNamespace(monotonic=lambda: now))
     held.close()
-    assert waits == [JOIN_SECONDS, 0.0, 0.0]
+    assert waits == [JOIN_SECONDS, 0.0, 0.0, 0.0]
     for thread in threads:
         thread.join(20)
     assert not any(thread.is_alive() for thread in threads)

@@ -65,7 +65,7 @@ class Asked:
             return echo
 
         monkeypatch.setattr(models, "open_translator", open_echo)
-        self.options = ServeOptions(model=tuple(map(str, paths)), wait=0.0, **options)
+        self.options = ServeOptions(model=tuple(map(str, paths)), **options)
 
     def __call__(self, path, body=b"", method="POST", **headers):
         """Returns (status, content), the content parsed if it is JSON."""

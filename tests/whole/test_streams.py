@@ -44,7 +44,7 @@ def server(folder, monkeypatch):
         return made.opened[-1]
 
     monkeypatch.setattr(models, "open_translator", open_fake)
-    options = ServeOptions(model=(str(folder),), wait=0.0)
+    options = ServeOptions(model=(str(folder),))
     made.service = Service(options, models.Models(options, registry.choose("decoder", "beam", {})), Metrics())
     made.application = application(made.service)
     return made

@@ -148,7 +148,7 @@ class ServedModel:
         if not details.scores:
             translator.engine.without_scores()
         log.info(f"{self.name}: loaded in {time.monotonic() - began:.1f} s ({translator.engine.signature})")
-        return Scheduler(translator, self.options.wait / 1000, self.options.max_waiting)
+        return Scheduler(translator, self.options.max_waiting)
 
     async def reload(self) -> None:
         """Reload the model for all details. The old model translates until the new one is loaded, and stays if loading fails."""

@@ -57,13 +57,6 @@ class ServeOptions:
         common=True,
         above=0,
     )
-    wait: float = opt(
-        4.0,
-        "milliseconds that a batch waits for texts from other clients",
-        group="Speed and memory",
-        minimum=0,
-        maximum=1000,
-    )
     engine: str = opt(AUTO, "search engine (nmt list engine)", group="Speed and memory", common=True)
     precision: Literal["fp32", "bf16", "int8"] = opt(
         "fp32", "number format (nmt list weight-format)", group="Speed and memory", common=True

@@ -1,7 +1,8 @@
 """The queue of a model, in which lines from all clients are translated together.
 
-Threads take lines from the queue in batches. A batch takes one line from each waiting job in turn, so that a long document
-does not delay a short request. Batches have the model's batch size, and wait a few milliseconds for more lines.
+A thread that is free takes the waiting lines at once. While all threads translate, lines collect, and then share a batch.
+Long requests have their own queue, from which a batch takes one line of each in turn. They never share a batch with short
+requests, and one more thread translates short requests whenever long ones occupy all others.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from nmt.translate.results import Translation
 from nmt.translate.translator import Translator
 
 MIN_CHARACTERS_PER_TOKEN: Final = 3  # for estimating token counts; real text has more, so batches stay small enough
+MAX_SHORT_LINES: Final = 8  # of a request that a long document must not delay
 JOIN_SECONDS: Final = 5.0  # total time for the threads to finish
 TRANSLATOR: Final = "translator"  # name of the threads that translate
 
@@ -46,6 +48,10 @@ class _Job:
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     next: int = 0
 
+    @property
+    def is_long(self) -> bool:
+        return len(self.requests) > MAX_SHORT_LINES
+
     def report(self, done: list[NumberedTranslation] | Exception) -> None:
         """Pass translations or an error to the waiting client, without waiting for it."""
         self.loop.call_soon_threadsafe(self.done.put_nowait, done)
@@ -54,20 +60,23 @@ class _Job:
 class Scheduler:
     """The queue of one Translator, with the threads that translate its lines.
 
-    wait_seconds: how long a batch that is not full waits for more lines
     max_lines: maximum number of waiting lines of all clients
     """
 
-    def __init__(self, translator: Translator, wait_seconds: float, max_lines: int) -> None:
-        self.translator, self.wait_seconds, self.max_lines = translator, wait_seconds, max_lines
+    def __init__(self, translator: Translator, max_lines: int) -> None:
+        self.translator, self.max_lines = translator, max_lines
         self.waiting_lines = 0
         self._batch_characters = translator.engine.batch_tokens * MIN_CHARACTERS_PER_TOKEN
-        self._jobs: deque[_Job] = deque()
+        self._short, self._long = deque[_Job](), deque[_Job]()
+        self._num_long_batches = 0  # that are being translated
+        self._is_turn_of_long = False  # if both queues have lines
         self._changed = threading.Condition()
         self._is_closed = False
         self._seconds_per_line = 0.01  # moving average over batches, for one thread
+        self._num_ordinary = translator.engine.replicas
         self._threads = [
-            threading.Thread(target=self._work, name=TRANSLATOR, daemon=True) for _ in range(translator.engine.replicas)
+            threading.Thread(target=self._work, args=(number == self._num_ordinary,), name=TRANSLATOR, daemon=True)
+            for number in range(self._num_ordinary + 1)
         ]
         for thread in self._threads:
             thread.start()
@@ -88,8 +97,8 @@ class Scheduler:
             if self._is_closed:
                 raise ClosedError
             if self.waiting_lines and self.waiting_lines + len(requests) > self.max_lines:
-                raise busy(self.waiting_lines * self._seconds_per_line / len(self._threads))
-            self._jobs.append(job)
+                raise busy(self.waiting_lines * self._seconds_per_line / self._num_ordinary)
+            self._queue_of(job).append(job)
             self.waiting_lines += len(requests)
             self._changed.notify_all()
         try:
@@ -111,8 +120,9 @@ class Scheduler:
         end = time.monotonic() + JOIN_SECONDS
         with self._changed:
             self._is_closed = True
-            jobs, self.waiting_lines = list(self._jobs), 0
-            self._jobs.clear()
+            jobs, self.waiting_lines = [*self._short, *self._long], 0
+            self._short.clear()
+            self._long.clear()
             self._changed.notify_all()
         for job in jobs:
             job.report(ClosedError())
@@ -122,15 +132,16 @@ class Scheduler:
     def _drop(self, job: _Job) -> None:
         """Forget a job's lines that no thread has taken."""
         with self._changed:
-            if job in self._jobs:
-                self._jobs.remove(job)
+            if job in (queue := self._queue_of(job)):
+                queue.remove(job)
                 self.waiting_lines -= len(job.requests) - job.next
 
-    def _work(self) -> None:
-        """Translate batches until the scheduler is closed."""
-        while (batch := self._next_batch()) is not None:
-            if not batch:
-                continue
+    def _queue_of(self, job: _Job) -> deque[_Job]:
+        return self._long if job.is_long else self._short
+
+    def _work(self, is_spare: bool) -> None:
+        """Translate batches until the scheduler is closed. is_spare: only short requests, while long ones occupy all others"""
+        while batch := self._next_batch(is_spare):
             began = time.monotonic()
             try:
                 translations = self.translator.translate([job.requests[i] for job, i in batch])
@@ -140,6 +151,8 @@ class Scheduler:
                     self._drop(job)
                     job.report(error)
                 continue
+            finally:
+                self._end_batch(batch)
             share = (time.monotonic() - began) / len(batch)
             self._seconds_per_line += 0.1 * (share - self._seconds_per_line)
             done_by_job: dict[_Job, list[NumberedTranslation]] = {}
@@ -148,41 +161,46 @@ class Scheduler:
             for job, done in done_by_job.items():
                 job.report(done)
 
-    def _next_batch(self) -> list[tuple[_Job, int]] | None:
-        """The next batch as pairs of a job and a line number; empty if the clients gave up, None if closed."""
+    def _next_batch(self, is_spare: bool) -> list[tuple[_Job, int]]:
+        """The next batch as pairs of a job and a line number; empty if the scheduler is closed."""
         with self._changed:
-            while not self._jobs and not self._is_closed:
+            while (queue := self._next_queue(is_spare)) is None and not self._is_closed:
                 self._changed.wait()
-            end = time.monotonic() + self.wait_seconds
-            while not self._is_closed and self._jobs and not self._is_full():
-                if (left := end - time.monotonic()) <= 0:
-                    break
-                self._changed.wait(left)
-            if self._is_closed:
-                return None
-            batch: list[tuple[_Job, int]] = []
-            characters = 0
-            counts: Counter[_Job] = Counter()
-            later: list[_Job] = []  # jobs with more lines, which must wait for the next batch
-            while self._jobs and characters < self._batch_characters:
-                job = self._jobs.popleft()
-                batch.append((job, job.next))
-                characters += len(job.requests[job.next].text) + MIN_CHARACTERS_PER_TOKEN
-                job.next += 1
-                counts[job] += 1
-                if job.next < len(job.requests):
-                    queue = self._jobs if counts[job] < job.max_batch_lines else later
-                    queue.append(job)  # at the end of the queue
-            self._jobs.extend(later)
+            if queue is None or self._is_closed:
+                return []
+            batch = self._taken(queue)
             self.waiting_lines -= len(batch)
+            self._is_turn_of_long = queue is self._short
+            if queue is self._long:
+                self._num_long_batches += 1
+                self._changed.notify_all()  # the spare thread
         return batch
 
-    def _is_full(self) -> bool:
-        """Whether there are enough waiting lines for a full batch."""
+    def _next_queue(self, is_spare: bool) -> deque[_Job] | None:
+        """The queue that a thread takes lines from; None if it must wait."""
+        if is_spare:
+            return self._short if self._short and self._num_long_batches == self._num_ordinary else None
+        queues = [self._long, self._short] if self._is_turn_of_long else [self._short, self._long]
+        return next(filter(None, queues), None)
+
+    def _taken(self, queue: deque[_Job]) -> list[tuple[_Job, int]]:
+        """Take a batch of lines from a queue, one of each job in turn."""
+        batch: list[tuple[_Job, int]] = []
         characters = 0
-        for job in self._jobs:
-            for request in job.requests[job.next : job.next + job.max_batch_lines]:
-                characters += len(request.text) + MIN_CHARACTERS_PER_TOKEN
-                if characters >= self._batch_characters:
-                    return True
-        return False
+        counts: Counter[_Job] = Counter()
+        later: list[_Job] = []  # jobs with more lines, but not for this batch
+        while queue and characters < self._batch_characters:
+            job = queue.popleft()
+            batch.append((job, job.next))
+            characters += len(job.requests[job.next].text) + MIN_CHARACTERS_PER_TOKEN
+            job.next += 1
+            counts[job] += 1
+            if job.next < len(job.requests):
+                (queue if counts[job] < job.max_batch_lines else later).append(job)  # at the end of the queue
+        queue.extend(later)
+        return batch
+
+    def _end_batch(self, batch: Sequence[tuple[_Job, int]]) -> None:
+        """Count a batch as translated."""
+        with self._changed:
+            self._num_long_batches -= batch[0][0].is_long
