@@ -39,7 +39,7 @@ This page shows the terminal of a new user who follows the [tutorial](tutorial.m
 ([Tatoeba](https://tatoeba.org), CC-BY 2.0). Waiting times and the middle of long output are omitted. `nmt.git` stands for
 the address of the project, and `text` is the folder with the corpus. The machine, a
 Xeon with two cores, also ran other programs. The recording is from DATE. Later versions have more commands and presets, and
-word some messages differently.
+some of their messages are worded differently.
 
 """
 
