@@ -20,8 +20,8 @@ from phases import PHASES, Phase, write_inputs
 PAGE = """# Reliability
 
 This page shows what happens if a file operation of a command fails, or if the process is killed. In each row, {every} of a
-command is disturbed, each in a separate trial: the operation fails, or the process is killed just before it. If the result is
-then not complete, the same command runs again without a fault. A trial is wrong if it violates one of these rules:
+command has a fault injected, each in a separate trial: the operation fails, or the process is killed just before it. If this
+leaves the result incomplete, the same command runs again without a fault. A trial is wrong if it violates one of these rules:
 
 - In the end, the result equals that of an undisturbed run, byte for byte. For training, this means
   weights, optimizer and metrics.
