@@ -116,7 +116,7 @@ def test_an_invalid_file_is_an_error_with_its_position(text, message, sweep_of):
         ('model = ["transformer", "rnnsearh"]', 1, "unknown model 'rnnsearh' (did you mean 'rnnsearch'?)"),
         ("lr = { low = 0.1, high = 0.2 }", 1, "'lr' is a range, which needs --trials N"),
         ("seed = [1, 2]", 3, "--seeds 3 needs a [train] table in which the seed is a number"),
-        ("seed = 1.5", 1, "--seed '1.5': must be INT (set by "),
+        ("seed = 1.5", 1, "--seed '1.5': must be a whole number (set by "),
         (
             f"lr = {list(range(1, 102))}\nheads = {list(range(1, 11))}",
             1,

@@ -162,7 +162,7 @@ def test_a_micro_batch_smaller_than_the_longest_pair_is_reported(data, call, tmp
     [
         ("--precision=tf32", "needs an NVIDIA GPU"),
         ("--max-tokens=0", "at least 1, or auto"),
-        ("--max-tokens=many", "--max-tokens 'many': must be INT|auto"),
+        ("--max-tokens=many", "--max-tokens 'many': must be a whole number or auto"),
     ],
 )
 def test_impossible_settings_are_reported(flag, told, data, call, tmp_path):

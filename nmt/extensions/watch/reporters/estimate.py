@@ -52,8 +52,8 @@ class OtherPrograms:
         if threads > 1 and others + threads > cores + MAX_SHARED_CORES:
             yield (
                 f"other programs use {others:.1f} of this machine's {cores} cores, so the {threads} threads of this run wait "
-                f"for each other. --threads {max(1, int(cores - others))} can be ten times as fast: press Ctrl-C, then resume "
-                "with the same command and this flag"
+                f"for each other. --threads {max(1, int(cores - others))} can be ten times as fast (a run "
+                "that has started can be stopped and resumed with it)"
             )
 
 
