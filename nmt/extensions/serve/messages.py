@@ -25,7 +25,7 @@ class Text(Struct, forbid_unknown_fields=True):
 
 
 class TranslateRequest(Struct, forbid_unknown_fields=True):
-    """Lines to translate, and the requested details."""
+    """Lines to translate, and the details to return."""
 
     text: Annotated[
         str | Text | list[str | Text],

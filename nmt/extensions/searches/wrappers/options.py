@@ -30,7 +30,7 @@ class RerankOptions:
 class ShortlistSearchOptions:
     shortlist: str | None = opt(
         None,
-        "file from nmt shortlist: search only among likely translations of the source tokens",
+        "file written by nmt shortlist; limits the search to likely translations of source tokens",
         group="Speed and memory",
         metavar="FILE",
     )
