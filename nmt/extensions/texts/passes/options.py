@@ -1,4 +1,4 @@
-"""The options of texts of several sentences, and of marked-up texts. Imports no torch, so that `--help` is fast."""
+"""The options for texts with several sentences or markup. Imports no torch, so that `--help` is fast."""
 
 from typing import ClassVar, Final, Literal
 
@@ -22,14 +22,14 @@ class TextOptions:
     )
     markup: MarkupName = opt(
         "none",
-        "keep tags and placeholders; attention places them",
+        "keep tags and placeholders, placed by attention",
         group="Documents and markup",
         common=True,
         excludes=("replace_unk", *OF_WHOLE_LINES),
     )
     glossary: str | None = opt(
         None,
-        "required terms, one TERM TAB TRANSLATION per line",
+        "file of required terms: TERM TAB TRANSLATION",
         group="Constraints and terms",
         common=True,
         excludes=("beam_graph",),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # torch is imported only when the command runs
 class ImportOptions:
     model: str = opt(
         REQUIRED,
-        "file or folder of the other toolkit's model",
+        "model file or folder from the other toolkit",
         group="Input and output",
         common=True,
         aliases=("m", "path"),
@@ -49,7 +49,7 @@ class ImportOptions:
     tokenizer: str = choice(
         "tokenizer",
         "none",
-        "tokenizer that splits the text before subwords",
+        "tokenizer applied before subword segmentation",
         group="Subwords and vocabulary",
         common=True,
     )
@@ -81,7 +81,7 @@ def run(options: ImportOptions) -> None:
 
 
 def _toolkit(options: ImportOptions) -> "Toolkit":
-    """The toolkit that --format names, or the one that recognizes the files. Raises OSError, or UserError if none does."""
+    """The toolkit that --format names, or the one that recognizes the files. Raises UserError if none does."""
     if options.format != "auto":
         return registry.find("toolkit", options.format).cls(options)  # type: ignore[no-any-return]
     path, names = Path(options.model), registry.choosable("toolkit", "reads")

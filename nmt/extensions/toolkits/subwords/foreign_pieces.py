@@ -36,7 +36,7 @@ class ForeignPiecesVocabulary(SentencepieceVocabulary):
 
 
 def foreign_pieces(model: bytes) -> dict[str, int]:
-    """The ids of a model's entries that it never produces, by their texts."""
+    """The ids of the entries that a model never produces, by text."""
     pieces = enumerate(read_pieces(model))
     return {p.text: token for token, p in pieces if p.kind == UNUSED_PIECE and not p.text.startswith(UNUSED_NAME)}
 

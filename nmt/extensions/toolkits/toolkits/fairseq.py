@@ -145,7 +145,7 @@ def _dictionary(path: Path) -> dict[str, int]:
         for number, line in enumerate(read_bytes(path).decode().removesuffix("\n").split("\n"), 1):
             word, space, _ = line.removesuffix(" #fairseq:overwrite").rpartition(" ")
             if not space or word in ids:
-                raise ValueError(f"line {number} must be an entry and its count, and entries must be unique")
+                raise ValueError(f"line {number} must contain an entry and its count, and entries must be unique")
             ids[word] = len(ids) + FAIRSEQ_SYMBOLS
     return ids
 
