@@ -1,4 +1,4 @@
-"""Converts another toolkit's Transformer to a model folder: its weights by nmt's names, and its text pipeline."""
+"""Converts another toolkit's Transformer to a model folder: its weights under nmt's names, and its text pipeline."""
 
 import re
 from collections import Counter
@@ -50,7 +50,7 @@ class TextFiles:
     tokenizer: str = "none"
 
     def named_languages(self, source: object, target: object) -> tuple[str, str]:
-        """The chosen languages, or the model's own by default. Raises UserError if nothing names them."""
+        """The chosen languages, or the model's own by default. Raises UserError if neither names them."""
         named = [given or found for given, found in zip(self.languages, (source, target), strict=True)]
         for language, flag in zip(named, ("source", "target"), strict=True):
             if not isinstance(language, str) or not language:
@@ -89,7 +89,7 @@ class ImportedSide:
         ids: id of each text
         size: number of all entries, with or without a name
         unk, eos: ids of these control symbols
-        segmenter: a SentencePiece model or merges of subword-nmt; None for words between spaces
+        segmenter: a SentencePiece model or merges of subword-nmt; None if the entries are whole words
         place: location of the segmenter or the vocabulary, for errors
         Raises ArtefactError for invalid files, and UserError for a vocabulary of pieces without their segmenter.
         """
@@ -183,7 +183,7 @@ class ImportedModel:
         first: (D,) the decoder's first input; None for zeros
         output: (V', D) weights of an output layer that is not tied
         bias: (V',) biases of the logits
-        positions: (P, D) learned tables for source and target; a shorter table is extended by its last row
+        positions: (P, D) learned tables for source and target; a shorter table is extended with its last row
         """
         source, target = sides
         weights = read_layers(options, layers)
@@ -241,7 +241,7 @@ def only_file(path: Path, ending: str, without: str = "") -> Path:
 
 
 def same_vocabulary(source: ImportedSide, target: ImportedSide) -> bool:
-    """Whether both sides segment text in the same way into the same entries, and so may share embeddings."""
+    """Whether both sides segment text in the same way into the same entries, so that they may share embeddings."""
     return (
         source.side.settings.subword == target.side.settings.subword
         and source.side.vocabulary.to_bytes() == target.side.vocabulary.to_bytes()
@@ -288,8 +288,8 @@ def distinct_pieces(side: Side, place: object) -> list[str]:
     if len(set(pieces)) < len(pieces):
         twice = quoted(next(piece for piece, times in Counter(pieces).items() if times > 1))
         raise UserError(
-            f"{quoted(place)}: two entries of its vocabulary have the same name '{twice}' (one may be a control symbol), "
-            "which other toolkits cannot tell apart"
+            f"{quoted(place)}: two entries of its vocabulary are named '{twice}' (one may be a control symbol), but "
+            "other toolkits need unique names"
         )
     return pieces
 
@@ -315,7 +315,7 @@ def segmenters_of(loaded: LoadedModel, toolkit: str) -> tuple[bytes, bytes]:
 
 
 def arrays_of(loaded: LoadedModel) -> dict[str, Array]:
-    """The weights of a model by nmt's names. Tied layers appear under the name of each layer."""
+    """The weights of a model by nmt's names. Tied weights appear under the name of each layer that uses them."""
     named = loaded.model.named_parameters(remove_duplicate=False)
     layer_weights = {name: weight for name, weight in named if name.startswith(("encoder.", "decoder."))}
     return {name: tensor.detach().numpy() for name, tensor in (weights_of(loaded.model) | layer_weights).items()}

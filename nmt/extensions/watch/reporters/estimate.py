@@ -23,8 +23,8 @@ from nmt.train.reporting import certain_end
 from nmt.train.run import Run
 from nmt.train.update_log import flops_of
 
-FIRST_SECONDS: Final = 60.0  # seconds until the speed of a process predicts the rest of the run
-FIRST_SHARE: Final = 0.1  # share of a short --max-minutes: the warning must come in time
+FIRST_SECONDS: Final = 60.0  # seconds that a process must run before its speed predicts the rest of the run
+FIRST_SHARE: Final = 0.1  # share of a short --max-minutes to wait, so that the warning comes in time
 WITHIN_WARMUP: Final = (
     "at this speed --max-minutes ends the run while the learning rate is still rising (raise --max-minutes, or start a new run "
     "with fewer --warmup-updates)"
@@ -58,7 +58,7 @@ class OtherPrograms:
 
 
 def processor_seconds() -> tuple[float, float] | None:
-    """CPU seconds used so far by all programs on this machine, and by this process; None if /proc (Linux) does not have them."""
+    """CPU seconds used so far by all programs on this machine, and by this process; None if there is no /proc (Linux)."""
     try:
         user, nice, system, _, _, *others = map(int, Path("/proc/stat").read_text().partition("\n")[0].split()[1:9])
     except (OSError, ValueError, IndexError):
