@@ -281,7 +281,7 @@ async def in_thread(work: Callable[[], _T]) -> _T:
 
 
 def resident_bytes() -> int:
-    """Resident memory of this process, in bytes. Mapped pages count only once they have been read."""
+    """Resident memory of this process, in bytes. Mapped pages are counted only after they have been read."""
     return int(Path("/proc/self/statm").read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 

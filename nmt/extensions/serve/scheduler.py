@@ -47,7 +47,7 @@ class _Job:
     next: int = 0
 
     def report(self, done: list[NumberedTranslation] | Exception) -> None:
-        """Pass translations or an error to the waiting client, without waiting for it."""
+        """Pass translations or an error to the waiting client, without blocking."""
         self.loop.call_soon_threadsafe(self.done.put_nowait, done)
 
 

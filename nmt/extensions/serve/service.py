@@ -49,7 +49,7 @@ class Service:
         self.options, self.models, self.metrics = options, models, metrics
         self.gate = Gate(options)
         self.endpoint = partial(Endpoint, options, metrics, self.gate)
-        self.characters = 0  # translated since the server started
+        self.characters = 0  # number translated since the server started
         for model in models.by_name.values():
             metrics.watch(model.name, partial(getattr, model, "waiting_lines"), partial(getattr, model, "is_loaded"))
 

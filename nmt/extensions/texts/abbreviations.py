@@ -11,7 +11,7 @@ from nmt.text.languages import base_language
 
 NUMBER_FOLLOWS: Final = "#NUMERIC_ONLY#"  # in Moses' lists, marks an abbreviation that counts only before a number
 
-# Abbreviations for languages in Latin letters without a list below, and for most languages with one.
+# Abbreviations for languages in Latin script without a list below, and for most languages with one.
 COMMON: Final = (
     "Dr dr Prof prof Mr Mrs Ms St Inc Ltd Co Corp Jr Sr vol fig tab cf ca approx max min vs ibid pp ff ed "
     "ing dipl univ incl Ph.D e.g i.e a.o"
@@ -28,7 +28,7 @@ class _Words(NamedTuple):
 
     inner: abbreviations that never end a sentence
     usual: abbreviations that end a sentence only if the next word is a starter
-    numbers: like `usual`, but only before a number or a single letter; otherwise they are words
+    numbers: like `usual`, but only before a number or a single letter; elsewhere they are ordinary words
     final: abbreviations that often end a sentence, if the next word has a capital
     starters: words that start a sentence if they have a capital
     """

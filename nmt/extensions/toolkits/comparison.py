@@ -1,4 +1,4 @@
-"""Compares the log-probabilities of a converted model with those of the other toolkit, if that is installed."""
+"""Compares the log-probabilities of a converted model with those of the other toolkit, if it is installed."""
 
 from collections.abc import Iterator
 from importlib.metadata import version

@@ -28,7 +28,7 @@ def read_pickled(path: Path, *allowed: type) -> Any:
         except pickle.UnpicklingError as error:
             reason = next((line for line in str(error).split("\n") if "Unsupported" in line), str(error).split("\n")[0])
             raise ArtefactError(
-                f"{quoted(path)}: the file contains more than tensors, which is unsafe: {quoted(reason)}"
+                f"{quoted(path)}: the file contains objects other than tensors, which is unsafe: {quoted(reason)}"
             ) from None
         except (OSError, RuntimeError, ValueError, EOFError, LookupError, TypeError, AttributeError) as error:
             if isinstance(error, OSError) and error.errno != errno.EINVAL:  # EINVAL means an offset outside the file

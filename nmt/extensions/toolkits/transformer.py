@@ -132,7 +132,7 @@ class ImportedSide:
         return np.ascontiguousarray(chosen, dtype=np.float32)
 
     def biases(self, bias: Array | None) -> Array:
-        """Convert the biases of the logits: (V',), or None for zeros, -> (V,)."""
+        """Convert the biases of the logits: (V',) -> (V,). bias: None for zeros"""
         if bias is not None and len(bias) <= self.rows.max():
             raise ValueError(
                 f"the logits have {len(bias):,} biases, but the vocabulary has {self.rows.max() + 1:,} entries"
@@ -308,7 +308,7 @@ def segmenters_of(loaded: LoadedModel, toolkit: str) -> tuple[bytes, bytes]:
         }
         if step := next((step for step, is_so in steps.items() if is_so), None):
             raise UserError(
-                f"{quoted(loaded.folder)}: {toolkit} supports only SentencePiece, but the model's text needs {step}"
+                f"{quoted(loaded.folder)}: {toolkit} supports only SentencePiece, but the model's text pipeline uses {step}"
             )
         models.append(side.vocabulary.to_bytes())
     return models[0], models[1]

@@ -194,7 +194,7 @@ class UnigramSegmentations(PieceSegmentations):
 def segmentations_of(vocabulary: Vocabulary, alpha: float) -> Segmentations:
     """Make the Segmentations for a vocabulary. alpha: exponent of a unigram model's probabilities
 
-    Raises UserError if words can be split in one way only.
+    Raises UserError if words can be split in only one way.
     """
     if isinstance(vocabulary, CodesVocabulary):
         return CodesMerges(vocabulary)
@@ -206,6 +206,6 @@ def segmentations_of(vocabulary: Vocabulary, alpha: float) -> Segmentations:
         if kind == UNIGRAM_MODEL:
             return UnigramSegmentations(pieces, alpha)
     raise UserError(
-        "words and characters can be split in one way only (prepare the data with --subword bpe, unigram or subword-nmt, "
+        "words and characters can be split in only one way (prepare the data with --subword bpe, unigram or subword-nmt, "
         "or drop --subword-sampling)"
     )

@@ -112,7 +112,7 @@ class History:
 
     @property
     def tflops(self) -> float | None:
-        """10^12 floating-point operations per second, sustained until the newest checkpoint, including validations and saving."""
+        """TFLOPS (10^12 operations per second), sustained until the newest checkpoint, including validations and saving."""
         newest = self.newest
         eflop = next((record.eflop for record in reversed(self.updates) if record.update == newest.update), None)
         return None if eflop is None or not newest.minutes else eflop * 1e6 / (60 * newest.minutes)
@@ -129,7 +129,7 @@ class History:
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Target tokens per second, sustained until the newest checkpoint, including validations and saving."""
+        """Target tokens per second, sustained until the newest checkpoint, including the time for validations and saving."""
         tokens = self._tokens_until(self.newest.update)
         return None if tokens is None or not self.newest.minutes else tokens / (60 * self.newest.minutes)
 

@@ -39,6 +39,6 @@ class _Alternatives(Beams):
 
 @register("decoder", "alternatives", AlternativesOptions)
 class Alternatives(Beam):
-    """Finds the best translation for each of the most probable words after a prefix."""
+    """Finds the best translation for each of the words that are most probable after a prefix."""
 
     beams = _Alternatives

@@ -30,7 +30,7 @@ CACHED_TRANSITION_BYTES: Final = 1 << 25  # size of each automaton's cache of tr
 class Avoid(Filter):
     """Forbids texts as whole words in the translation, however they are split into tokens.
 
-    automaton: makes the Automaton for some texts; the last few are cached, because successive batches often share them
+    automaton: makes the Automaton for a set of texts; the last few are cached, because successive batches often share them
     """
 
     def __init__(self, target: Side) -> None:

@@ -19,7 +19,7 @@ class RerankOptions:
     )
     rerank_candidates: int | None = opt(
         None,
-        "candidates to re-rank per sentence; by default the beam size or, without a beam, --n-best",
+        "candidates to re-rank per sentence; by default, the beam size or, without a beam, --n-best",
         group="Several models",
         minimum=1,
         needs=("rerank",),

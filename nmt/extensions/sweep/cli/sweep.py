@@ -50,7 +50,7 @@ class SweepOptions:
     file: str = opt(REQUIRED, "TOML file with the values to try", group="Input and output", common=True)
     output: str = opt(
         REQUIRED,
-        "folder for all runs; resumes an existing sweep",
+        "folder for all runs; an existing sweep is resumed",
         aliases=("o",),
         group="Input and output",
         common=True,
@@ -58,7 +58,7 @@ class SweepOptions:
     )
     jobs: int = opt(
         1,
-        "runs in parallel, sharing threads or GPUs",
+        "parallel runs, which share threads or GPUs",
         minimum=1,
         maximum=MAX_PROCESSES,
         group="Speed and memory",
@@ -97,7 +97,7 @@ class SweepOptions:
     )
     reference: tuple[str, ...] = opt(
         (),
-        "reference translations of --source, raw text",
+        "raw reference translations of --source",
         aliases=("r", "ref"),
         needs=("source",),
         group="Scores",

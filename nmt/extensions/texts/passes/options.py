@@ -37,13 +37,13 @@ class TextOptions:
     )
     repair: bool = opt(
         False,
-        "retry translations that repeat themselves or lose text, and warn about each",
+        "retry translations that repeat themselves or lose text, and warn about them",
         group="Failures",
         excludes=OF_WHOLE_LINES,
     )
     check: bool = opt(
         False,
-        "check each line for lost placeholders and sentences; --split and --markup always check",
+        "check each line for lost placeholders and sentences; always on with --split or --markup",
         group="Failures",
         excludes=OF_WHOLE_LINES,
     )

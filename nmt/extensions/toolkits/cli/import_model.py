@@ -35,10 +35,10 @@ class ImportOptions:
     )
     overwrite: bool = opt(False, "replace an existing model", group="Input and output", common=True)
     source_lang: str | None = opt(
-        None, "source language code; by default the model's", group="Languages", common=True, metavar="LANG"
+        None, "source language code; by default, the model's", group="Languages", common=True, metavar="LANG"
     )
     target_lang: str | None = opt(
-        None, "target language code; by default the model's", group="Languages", common=True, metavar="LANG"
+        None, "target language code; by default, the model's", group="Languages", common=True, metavar="LANG"
     )
     vocab: tuple[str, ...] = opt(
         (), "vocabulary files, if not next to the model", group="Subwords and vocabulary", common=True, metavar="FILE"

@@ -13,7 +13,7 @@ from nmt.text.vocabulary import SentencepieceVocabulary, Vocabulary
 
 
 class ForeignPiecesVocabulary(SentencepieceVocabulary):
-    """A SentencePiece model in which unknown text may still have an entry, if it is a piece of the other language's model.
+    """A SentencePiece model in which unknown text has an entry if it is a piece of the other language's model.
 
     Marian, MarianTokenizer and fairseq look up all pieces, including unknown ones, in a vocabulary for both languages.
     """

@@ -17,7 +17,7 @@ class AttentionVariantOptions:
     )
     attention_window: int | None = size_opt(
         None,
-        "number of neighbouring positions that self-attention sees, r in the paper; by default all",
+        "number of neighbouring positions that self-attention sees, r in the paper; by default, all",
     )
 
     def is_active(self) -> bool:

@@ -70,7 +70,7 @@ class AttentionMaps:
     def __post_init__(self) -> None:
         if not self.weights.keys() & KINDS.keys() or self.weights.keys() - KINDS.keys():
             given = ", ".join(self.weights) or "none"
-            raise ValueError(f"kinds of attention: {given}; must be some of {', '.join(KINDS)}")
+            raise ValueError(f"kinds of attention: {given}; must be among {', '.join(KINDS)}")
         for kind, weights in self.weights.items():
             sizes = tuple(map(len, self.labels(kind)))
             if weights.ndim != 4 or weights.shape[2:] != sizes or weights.size == 0:

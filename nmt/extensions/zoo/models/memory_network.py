@@ -83,8 +83,7 @@ class MemoryNetwork(Model):
         return INT64_BYTES * min(target_length, self.options.memory_size)
 
     def start(self, source: Tensor) -> State:
-        """See Scorer. The state per sentence: an empty tensor that counts sentences. Per hypothesis: the memory's
-        tokens."""
+        """See Scorer. The state per sentence: an empty tensor to count sentences. Per hypothesis: the memory's tokens."""
         return State({"nothing": source[:, :0]}, {"tokens": source[:, :0]})
 
     def predict(self, tokens: Tensor, state: State, output: Projection) -> tuple[Tensor, State]:
