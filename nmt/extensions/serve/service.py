@@ -23,7 +23,7 @@ from nmt.translate.results import TRUNCATED, TRUNCATED_TEXT, Candidate, Translat
 PLAIN: Final = Details()
 SENTENCES: Final = TextSettings(split=True)  # for protocols whose clients send texts of any length
 STREAM_BATCH_LINES: Final = 16
-"""Maximum number of lines of a stream per batch. On one CPU thread the torch engine translates such a batch of transformer-small
+"""Maximum number of lines of a stream per batch. On one CPU thread, the torch engine translates such a batch of transformer-small
 in 0.4 s, at 1.4 times the time per line of a batch of 64. CTranslate2 needs 0.2 s, at 1.2 times the time per line."""
 ASSUMED: Final = 0.0  # confidence in the first model's language if nothing indicates the text's language
 SURELY_TARGET: Final = 0.9  # minimum confidence to assume that a text is already in the target language

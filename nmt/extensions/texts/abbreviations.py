@@ -336,7 +336,7 @@ SAME_WORDS: Final = {"nb": "da", "nn": "da", "no": "da", "sk": "cs", "gl": "es",
 
 
 class Abbreviations(NamedTuple):
-    """A language's abbreviations and starters as sets, see `_Words`.
+    """A language's abbreviations and starters as sets (see `_Words`).
 
     beginnings: of abbreviations that contain full stops, the part before each of these full stops
     """

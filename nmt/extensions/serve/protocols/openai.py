@@ -153,7 +153,7 @@ async def _chunks(
 
     head: fields that all events share
     text: source text
-    lines: translated lines with their warnings, see `Service.stream_text`
+    lines: translated lines with their warnings (see `Service.stream_text`)
     """
     head = {**head, "object": "chat.completion.chunk", **({"usage": None} if has_usage else {})}
 

@@ -41,7 +41,7 @@ class LostText(Preparation):
         can_reverse = not side.settings.reversible and tokenizer.reversible() is not tokenizer
         ways = {
             "--tokenizer": "drop --no-reversible" if can_reverse else "drop --tokenizer",
-            "--truecase": "sentences get a capital at their start; drop --truecase to avoid that",
+            "--truecase": "sentences get an initial capital; drop --truecase to avoid that",
         }
         if (vocabulary := self.options.vocabulary) is not None:
             ways = dict.fromkeys(ways, f"because {quoted(vocabulary)} processes text this way")

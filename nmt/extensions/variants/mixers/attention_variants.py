@@ -33,7 +33,7 @@ class PlacedEntries(NamedTuple):
 
     entries: see Entries
     ages: (E,) int64, distance of each entry from the next position; None without relative positions
-    rotation: rotation of the next position, see `rotations`; None without rotary positions
+    rotation: rotation of the next position (see `rotations`); None without rotary positions
     """
 
     entries: Entries

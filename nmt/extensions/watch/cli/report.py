@@ -156,7 +156,7 @@ class ReportTable:
     notes: Sequence[str]
 
     def printed(self, table: TableStyle) -> str:
-        """The tables and notes in a format. In CSV there are no notes, and the speeds are further columns of one table."""
+        """The tables and notes in a format. In CSV, there are no notes, and the speeds are further columns of one table."""
         first_run, speeds = 1 + len(TABLE_2), [SPEED_HEADER, *self.speeds] if self.speeds else []
         if table == "csv":
             further = [CSV_HEADER, *[[""] * len(CSV_HEADER)] * len(TABLE_2), *self.speeds]

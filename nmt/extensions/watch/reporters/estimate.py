@@ -123,7 +123,7 @@ def estimate_lines(run: Run, data: UpdateBatches, seconds: float) -> Iterator[st
         flops_per_second = flops_of(run, data) / max(seconds, 1e-9)
         shorter = sorted(_shorter(run, data, flops_per_second).items(), key=lambda item: -item[1])[:MAX_NAMED_PRESETS]
         named = ", ".join(f"--preset {name} (about {duration(hours)})" for name, hours in shorter)
-        what = f"these presets would: {named}" if named else "nor would any preset: use fewer --max-updates"
+        what = f"these presets would: {named}" if named else "no preset would either (use fewer --max-updates)"
         yield f"this run will not end within a week on this machine; {what}. The run continues; Ctrl-C saves and stops it"
 
 
