@@ -389,7 +389,7 @@ def test_a_criterion_can_search_with_its_own_decoder_options_and_know_the_update
     assert_refused(again, 2, "temperature: 0.8 -> 1.5")
     plain = call(*train_arguments(data, tmp_path / "run", 2, "--no-valid-bleu", "--best-by=loss"))
     listed = plain.err.count(" -> ")
-    assert plain.code == 2 and listed == 5 and re.search(r" and \d+ more\); to resume", plain.err)
+    assert plain.code == 2 and listed == 5 and re.search(r" and \d+ more\); use the run's", plain.err)
 
 
 def test_validation_metrics_are_chosen_by_name_and_one_selects_the_best_checkpoint(data, tmp_path, call):
