@@ -23,6 +23,15 @@ from nmt.errors import UserError, naming, quoted
 T = TypeVar("T")
 REQUIRED: Any = dataclasses.MISSING
 AUTO: Final = "auto"  # with this value, an option leaves the choice to nmt
+WANTED: Final = {  # values in words, by the name of their type
+    "INT": "a whole number",
+    "FLOAT": "a number",
+    "TEXT": "a text",
+    "INT ...": "whole numbers",
+    "FLOAT ...": "numbers",
+    "TEXT ...": "texts",
+    "FLOAT FLOAT": "two numbers",
+}
 COMMAND_LINE: Final = "the command line"  # where a value was set, for messages
 MAX_PROCESSES: Final = 1024  # maximum number of processes per command and machine; a higher number is a typo
 MAX_SETTINGS_BYTES: Final = 1 << 20  # maximum size of a TOML file
@@ -264,6 +273,12 @@ class Option:
     def type_name(self) -> str:
         return "NAME" if self.kind else _type_name(self.type)
 
+    @property
+    def wanted(self) -> str:
+        """The values that it accepts, in words: `a whole number or auto`."""
+        *names, last = (WANTED.get(name, name) for name in self.type_name.split("|"))
+        return f"{', '.join(names)} or {last}" if names else last
+
     def convert(self, value: Any, origin: str | None = None) -> Any:
         """Convert a value, or its text, to the option's type and check its bounds.
 
@@ -275,7 +290,7 @@ class Option:
         try:
             converted = convert(value, self.type)
         except ValueError:
-            raise UserError(f"{self.label} '{quoted(value)}': must be {self.type_name}{where}") from None
+            raise UserError(f"{self.label} '{quoted(value)}': must be {self.wanted}{where}") from None
         try:
             self.check(converted)
         except ValueError as error:

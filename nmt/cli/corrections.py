@@ -4,6 +4,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from difflib import SequenceMatcher
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, get_args
@@ -19,6 +20,7 @@ from nmt.options import COMMAND_LINE, REQUIRED, Option, flag_of, read_toml
 YES: Final = ("yes", "true", "1", "on")
 NO: Final = ("no", "false", "0", "off")
 YAML: Final = "settings files are TOML here: --config FILE.toml"
+MIN_TYPO_SIMILARITY: Final = 0.75  # of a flag and the flag that was probably meant
 MAX_ROUNDS: Final = 8  # a correction may uncover further errors
 
 Certainty = Literal["open", "certain", "same"]
@@ -95,7 +97,12 @@ def correct(
         if error is not None:
             raise error
         return [problem.message for problem in problems]
-    messages = dict.fromkeys(problem.message for problem in problems if problem.kind != "same")
+    placeholders = {f"'{word}'" for problem in problems for word in problem.words if word.isupper()}
+    messages = dict.fromkeys(
+        problem.message
+        for problem in problems
+        if problem.kind != "same" and not any(word in problem.message for word in placeholders)
+    )
     suggested = shlex.join(["nmt", command.name, *line])
     is_shown = suggested.isprintable() and all(problem.kind != "open" for problem in problems)
     raise UsageError([*messages], suggested if is_shown else "") from None
@@ -312,6 +319,8 @@ class _Line:
         """The error for a flag, with the flags that were probably meant."""
         if len(flags) > 1:
             return self._problem(item, min(1, len(item.values)), message)
+        if SequenceMatcher(None, item.flag.strip("-"), flags[0].strip("-")).ratio() < MIN_TYPO_SIMILARITY:
+            return self._problem(item, 0, message)  # it may mean something else
         return self._problem(item, 0, message, *self._spelled(item, flags[0]), kind="certain")
 
     def _components_with(self, flag: str) -> list[list[str]]:
@@ -342,7 +351,7 @@ class _Line:
         num_values = self._num_values(item)
         values = item.values[:num_values]
         if not values:
-            message = f"{option.flag} needs a value: {option.type_name} ({option.help})"
+            message = f"{option.flag} needs a value: {option.wanted} ({option.help})"
             return self._problem(item, 0, message, option.flag, option.name.upper())
         if choices := _choices(option):
             return self._choice(item, option, choices) if values[0] not in choices and len(values) == 1 else None
@@ -442,8 +451,8 @@ def _choices(option: Option) -> list[str]:
 
 
 def _as_integer(text: str) -> str:
-    """A number such as 5,000 or 1e5 as plain digits (5000, 100000); empty for any other text."""
+    """A number such as 5,000, 1e5 or 16k as plain digits (5000, 100000, 16000); empty for any other text."""
     with suppress(ValueError):
-        number = float(text.replace(",", "").replace("_", ""))
+        number = float(re.sub("k$", "e3", text.lower().replace(",", "").replace("_", "")))
         return str(int(number)) if number.is_integer() else ""
     return ""

@@ -131,7 +131,7 @@ def spread_values(argv: Sequence[str], flags: Mapping[str, Flag], greedy: bool, 
         while words and len(values) < count and not FLAG.match(words[0]):
             values.append(words.popleft())
         if not values and not (unfinished and not words):
-            raise UserError(f"{option.flag} needs a value: {option.type_name} ({option.help})")
+            raise UserError(f"{option.flag} needs a value: {option.wanted} ({option.help})")
         for value in values if option.count is None else [",".join(values)]:
             result += [spelling, value]
     return [*result, *words]

@@ -76,7 +76,7 @@ COMMAND = Command(
     examples=(
         "nmt prepare corpus.en corpus.de --valid dev --output data",
         "nmt prepare --source-lang en --target-lang de --train a b --valid dev -o data",
-        "nmt prepare corpus.en corpus.de --hold-out 100 --vocab-size 8000 -o data",
+        "nmt prepare talks.en talks.de --hold-out 100 --vocabulary model -o talks",
     ),
     headings=(
         "Input and output",

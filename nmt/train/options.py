@@ -26,7 +26,7 @@ class TrainOptions:
     data: str = opt(REQUIRED, "data folder made by nmt prepare", group="Input and output", common=True, aliases=("d",))
     output: str = opt(
         REQUIRED,
-        "run folder; an existing run is resumed",
+        "run folder; the same command resumes it",
         group="Input and output",
         common=True,
         aliases=("o", "save-dir"),

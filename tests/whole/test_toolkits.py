@@ -316,9 +316,9 @@ def test_code_in_a_checkpoint_is_not_executed(importing, tmp_path):
     file = tmp_path / "fs/checkpoint_best.pt"
     whole = file.read_bytes()
     file.write_bytes(pickle.dumps(Hostile()))
-    attempt("contains more than tensors")
+    attempt("contains objects other than tensors")
     torch.save({"args": Hostile()}, file)
-    attempt("contains more than tensors")
+    attempt("contains objects other than tensors")
     file.write_bytes(whole[: len(whole) // 2])
     attempt("not a file that torch.save wrote")
     file.write_bytes(b"")

@@ -1,7 +1,7 @@
 """The queue of a model, in which lines from all clients are translated together.
 
 Threads take lines from the queue in batches. A batch takes one line from each waiting job in turn, so that a long document
-does not delay a short request. Batches have the model's batch size, and wait a few milliseconds for more lines.
+does not delay a short request. Batches have the model's batch size; one that is not full waits a few milliseconds for more lines.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ from nmt.translate.requests import Request
 from nmt.translate.results import Translation
 from nmt.translate.translator import Translator
 
-MIN_CHARACTERS_PER_TOKEN: Final = 3  # for estimating token counts; real text has more, so batches stay small enough
-JOIN_SECONDS: Final = 5.0  # total time for the threads to finish
+MIN_CHARACTERS_PER_TOKEN: Final = 3  # to estimate token counts; usually too low, so batches stay small enough
+JOIN_SECONDS: Final = 5.0  # total time in which the threads must finish
 TRANSLATOR: Final = "translator"  # name of the threads that translate
 
 NumberedTranslation = tuple[int, Translation]
@@ -47,7 +47,7 @@ class _Job:
     next: int = 0
 
     def report(self, done: list[NumberedTranslation] | Exception) -> None:
-        """Pass translations or an error to the waiting client, without waiting for it."""
+        """Pass translations or an error to the waiting client, without blocking."""
         self.loop.call_soon_threadsafe(self.done.put_nowait, done)
 
 
@@ -65,7 +65,7 @@ class Scheduler:
         self._jobs: deque[_Job] = deque()
         self._changed = threading.Condition()
         self._is_closed = False
-        self._seconds_per_line = 0.01  # moving average over batches, for one thread
+        self._seconds_per_line = 0.01  # of one thread; a moving average over batches
         self._threads = [
             threading.Thread(target=self._work, name=TRANSLATOR, daemon=True) for _ in range(translator.engine.replicas)
         ]
@@ -75,11 +75,11 @@ class Scheduler:
     async def translate(
         self, requests: Sequence[Request], max_batch_lines: int = sys.maxsize
     ) -> AsyncGenerator[NumberedTranslation, None]:
-        """Yield the translations of requests with their numbers, each as soon as its batch is translated.
+        """Yield the translations of requests with their indices, each as soon as its batch is translated.
 
         Closing the iterator drops the lines that no thread has taken yet.
         max_batch_lines: maximum number of these requests in one batch; small batches finish earlier
-        Raises ProblemError if the queue is full, ClosedError, and the error of a model that cannot translate.
+        Raises ProblemError if the queue is full, ClosedError if it is closed, and any error of the model.
         """
         if not requests:
             return
@@ -172,7 +172,7 @@ class Scheduler:
                 counts[job] += 1
                 if job.next < len(job.requests):
                     queue = self._jobs if counts[job] < job.max_batch_lines else later
-                    queue.append(job)  # at the end of the queue
+                    queue.append(job)  # so each job waits for its turn
             self._jobs.extend(later)
             self.waiting_lines -= len(batch)
         return batch

@@ -1,4 +1,4 @@
-"""Transfers the tags of a source sentence to its translation, by attention.
+"""Transfers the tags of a source sentence to its translation, using attention.
 
 Both texts are split into units: words, and single punctuation characters. The attention of a target unit tells which source
 units it translates. An element covers the span of target units with most of the attention to its source units, and spans stay
@@ -21,9 +21,9 @@ from nmt.extensions.texts.words import LETTERS_ALONE, unit_pattern
 
 Weights = NDArray[np.float64]
 
-THRESHOLD: Final = 0.5  # minimum attention to an element's units for a target unit to belong to it
+THRESHOLD: Final = 0.5  # minimum share of a target unit's attention for it to belong to an element
 COPY_WEIGHT: Final = 4.0  # weight of a pair of equal units, compared to a total attention of 1
-RESYNC_CHARACTERS, RESYNC_WINDOW = 3, 40  # number of equal characters that end a difference, and the search range
+RESYNC_CHARACTERS, RESYNC_WINDOW = 3, 40  # number of equal characters that end a difference, and how far to search
 SMOOTHING: Final = 1e-4  # constant added to each weight
 SINKHORN_ITERATIONS: Final = 10
 DISTANCE_DECAY: Final = 0.6  # decay of a unit's vote on a marker's position, per unit between them
@@ -98,7 +98,7 @@ def unit_weights(
     source, target = source_units(passage), units(translation, kept)
     into_source = _shares(passage.text, source, source_pieces)  # S V
     into_target = _shares(translation, target, target_pieces)  # T U
-    target_means = into_target / np.maximum(into_target.sum(0), 1e-9)  # each column averages over tokens
+    target_means = into_target / np.maximum(into_target.sum(0), 1e-9)  # weights for the mean over each unit's tokens
     copied = _copied([passage.text[slice(*span)] for span in source], [translation[slice(*span)] for span in target])
     mixed = target_means.T @ (np.asarray(weights, np.float64) @ into_source) + copied
     rows: Weights = mixed / np.maximum(mixed.sum(1, keepdims=True), 1e-9)
@@ -134,14 +134,14 @@ def _shares(text: str, units: Sequence[Span], pieces: Sequence[str]) -> Weights:
 
 
 def _same_places(text: str, other: str) -> list[int]:
-    """For each character of `other` its position in `text`; in a difference, the position after the last equal one."""
+    """For each character of `other`, its position in `text`; where they differ, the position after the last equal character."""
     if text == other:
         return list(range(len(other)))
     places, at = [], 0
     for i, character in enumerate(other):
         if not text.startswith(character, at):
             found = text.find(other[i : i + RESYNC_CHARACTERS], at, at + RESYNC_WINDOW)
-            if found < 0:  # an extra character; the next one may follow the character it represents
+            if found < 0:  # an extra character, or one that replaces another
                 places.append(min(at, len(text) - 1))
                 at += text.startswith(other[i + 1 : i + 2] or " ", at + 1)
                 continue
@@ -155,7 +155,7 @@ def _balanced(weights: Weights) -> Weights:
     """Scale weights so that rows are distributions and columns have equal sums, which gives each source unit its share.
 
     For example, an article's attention also goes to the noun. Because the noun's own translation takes more of that column,
-    the article keeps its own. Rows and columns of the squares are scaled alternately (Sinkhorn and Knopp, 1967).
+    the article keeps its own. The rows and columns of the squared weights are scaled in turn (Sinkhorn and Knopp, 1967).
     """
     scaled = (weights + SMOOTHING) ** 2
     for _ in range(SINKHORN_ITERATIONS):

@@ -1,4 +1,4 @@
-"""Reads the tags of a text: which ones open, close, stand alone or end a sentence, and what is code instead of text.
+"""Reads the tags of a text: which ones open, close, stand alone or end a sentence, and what is code rather than text.
 
 Malformed tags are not an error: they are kept where they are.
 """
@@ -12,8 +12,8 @@ from nmt.extensions.texts.passes.options import MarkupName
 from nmt.extensions.texts.placeholders import WIDTHLESS
 
 MAX_NESTED_ELEMENTS: Final = 100  # maximum depth of nesting; deeper tags become markers
-MAX_ATTRIBUTE_PARTS: Final = 1000  # values in a tag plus characters outside them; tags with more are text
-MAX_BROKEN_MESSAGES: Final = 10  # limit per text; all messages after that count as broken, without a search
+MAX_ATTRIBUTE_PARTS: Final = 1000  # maximum number of values and other characters in a tag; longer ones are text
+MAX_BROKEN_MESSAGES: Final = 10  # limit per text; all later messages count as broken without being searched
 # Code that ends only at its own end mark: comments, code and templates. They may contain tags, and may be inside tags.
 ENDS: Final = {"<!--": "-->", "<![CDATA[": "]]>", "<?": "?>", "<%": "%>", "{%": "%}", "{{": "}}", "{#": "#}"}
 DOCTYPE: Final = r"""<!DOCTYPE(?:"[^"]*"|'[^']*'|[^"'<>\[\]])*+(?:\[[^\]]*+\]\s*+)?>"""
@@ -116,7 +116,7 @@ def pieces_of(text: str, markup: MarkupName) -> Iterator[TextPiece]:
 
 
 def _tags(text: str, markup: MarkupName) -> Iterator[tuple[int, int, TextPiece, str]]:
-    """Yield the tags and other code of a text, with start, end and attributes."""
+    """Yield the tags and other code of a text, with their start, end and attributes."""
     code = list(closed_code(text))
     blank, at = list[str](), 0
     for start, end, _ in code:
@@ -133,7 +133,7 @@ def _tags(text: str, markup: MarkupName) -> Iterator[tuple[int, int, TextPiece, 
 
 
 def closed_code(text: str) -> Iterator[tuple[int, int, str]]:
-    """Yield start, end and kind of comments, declarations, templates and messages; the kind is text if it is plain text."""
+    """Yield the start, end and kind of each comment, declaration, template and message; plain text has the kind text."""
     at, missing, num_broken = 0, set[str](), 0
     while (found := CLOSED_CODE.search(text, at)) is not None:
         start, at = found.start(), found.end()
@@ -167,7 +167,7 @@ def _code_kind(raw: str) -> str:
 
 
 def _tag_piece(found: re.Match[str], raw: str, markup: MarkupName) -> TextPiece:
-    """A tag as a piece. found: match in a text in which other code is blanked"""
+    """A tag as a piece. found: match in a text in which other code is blanked out"""
     name, attributes = (found["name"] or ""), found["attributes"] or ""
     local = name.lower().rpartition(":")[2]
     if found["code"] is not None:
@@ -197,7 +197,7 @@ def _tag_piece(found: re.Match[str], raw: str, markup: MarkupName) -> TextPiece:
 
 
 def _single_of_pair(name: str, attributes: str) -> tuple[str, str] | None:
-    """Whether a single tag of a translation file opens or closes a pair, with the pair's name; None for other tags."""
+    """Whether a single tag of a translation file opens or closes a pair, and the pair's name; None for other tags."""
     if not attributes.endswith("/"):
         return None
     own = PAIR_NAME.search(attributes)
@@ -212,8 +212,8 @@ def _single_of_pair(name: str, attributes: str) -> tuple[str, str] | None:
 def with_breaks(pieces: Sequence[TextPiece], markup: MarkupName) -> list[TextPiece]:
     """Add breaks where tags separate texts without a space between them.
 
-    This happens at a tag between the end of a sentence and a capital letter. In XML with an unknown vocabulary it also
-    happens at a line break between two tags, and between the end of one element and the start of another.
+    This happens at a tag between the end of a sentence and a capital letter. In XML with an unknown vocabulary, it also happens
+    at a line break between two tags, and between the end of one element and the start of another.
     """
     result = list[TextPiece]()
     run = list[TextPiece]()  # the tags since the last text

@@ -16,7 +16,7 @@ OTHER_SIGNS: Final = "%‰&@#*§¶†‡•/\\"  # signs that Unicode classifies
 
 
 def with_unseen_signs(passage: Passage, side: Side, write: Callable[[str], str]) -> Passage:
-    """Add the signs and numbers that the side's vocabulary lacks to the kept items. write: formats text between tags"""
+    """Add to the kept items any signs and numbers that the side's vocabulary lacks. write: formats text between tags"""
 
     @cache  # called for each character of a long text
     def lacks(part: str) -> bool:
@@ -33,7 +33,7 @@ def with_unseen_signs(passage: Passage, side: Side, write: Callable[[str], str])
 
 
 def _unseen(text: str, lacks: Callable[[str], bool], tags: Collection[str]) -> Iterator[tuple[int, int]]:
-    """Yield the positions of signs and numbers that a vocabulary lacks. Numbers and inner signs belong to their word."""
+    """Yield the positions of signs and numbers that a vocabulary lacks. Numbers and signs inside a word belong to that word."""
     for word in re.finditer(r"\S+", text):
         if word[0] in tags or not lacks(word[0]):
             continue
@@ -46,7 +46,7 @@ def _unseen(text: str, lacks: Callable[[str], bool], tags: Collection[str]) -> I
             if not signs or num_neighbours > any(not text[i].isnumeric() for i in signs):
                 continue
             if lacks(text[signs[0] : signs[-1] + 1]):
-                unseen = [i for i in signs if lacks(text[i])] or signs  # the vocabulary may have each sign alone
+                unseen = [i for i in signs if lacks(text[i])] or signs  # the vocabulary may contain each sign alone
                 yield unseen[0], unseen[-1] + 1
 
 

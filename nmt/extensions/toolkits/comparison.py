@@ -1,4 +1,4 @@
-"""Compares the log-probabilities of a converted model with those of the other toolkit, if that is installed."""
+"""Compares the log-probabilities of a converted model with those of the other toolkit, if it is installed."""
 
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -40,7 +40,7 @@ def compare_with_toolkit(toolkit: Toolkit, imported: ImportedModel, model: Model
         return
     try:
         pairs = list(toolkit.scores(imported))
-    except Exception as error:  # the other toolkit may raise anything; the model is already written
+    except Exception as error:  # the other toolkit may raise any exception; the model is already written
         log.warn(f"comparison with {toolkit.package} failed: {type(error).__name__}: {one_line(str(error))}")
         return
     own = force_decode(model, [np.array(pair.source) for pair in pairs], [pair.target for pair in pairs])

@@ -180,7 +180,7 @@ def to_yaml(table: Mapping[str, Any]) -> bytes:
 
 
 def read_yaml(content: bytes, place: object, as_text: bool = False) -> dict[str, Any]:
-    """Decode a table from YAML. as_text: keep all values as texts, including numbers and words such as `no` and `01`"""
+    """Decode a table from YAML. as_text: keep all values as text, including numbers and words such as `no` and `01`"""
     yaml = import_yaml()
     kind = "BaseLoader" if as_text else "SafeLoader"
     with expecting("YAML", place):

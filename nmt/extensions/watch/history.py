@@ -31,7 +31,7 @@ class Record:
     """A line of metrics.jsonl: an update or a validation.
 
     update: number of the update
-    eflop: cost of all updates until then, in 10^18 floating-point operations; None if it was not recorded
+    eflop: cost of all updates so far, in 10^18 floating-point operations; None if it was not recorded
     values: the other numbers by name; those of validations start with "valid_". Values that are null, because the number was
         not finite, are skipped
     """
@@ -52,7 +52,7 @@ Minutes = Annotated[float, msgspec.Meta(ge=0, le=1e12)]  # excludes infinity
 class CheckpointFacts(msgspec.Struct):
     """The facts in a checkpoint's manifest, in addition to the list of its files.
 
-    minutes: minutes of training until then
+    minutes: minutes of training so far
     ranks: number of devices
     cost_is_measured: whether the cost of an update was measured rather than counted by the model
     """
@@ -73,7 +73,7 @@ class SavedScore(msgspec.Struct):
 
 
 class TranslationStats(msgspec.Struct):
-    """The value that is used from the output of `nmt translate --stats`. lines_per_second: speed after the model was loaded"""
+    """The part of the output of `nmt translate --stats` that is used. lines_per_second: speed after the model was loaded"""
 
     lines_per_second: float
 
@@ -112,7 +112,7 @@ class History:
 
     @property
     def tflops(self) -> float | None:
-        """10^12 floating-point operations per second, sustained until the newest checkpoint, including validations and saving."""
+        """TFLOPS (10^12 operations per second), sustained until the newest checkpoint, including validations and saving."""
         newest = self.newest
         eflop = next((record.eflop for record in reversed(self.updates) if record.update == newest.update), None)
         return None if eflop is None or not newest.minutes else eflop * 1e6 / (60 * newest.minutes)
@@ -129,7 +129,7 @@ class History:
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Target tokens per second, sustained until the newest checkpoint, including validations and saving."""
+        """Target tokens per second, sustained until the newest checkpoint, including the time for validations and saving."""
         tokens = self._tokens_until(self.newest.update)
         return None if tokens is None or not self.newest.minutes else tokens / (60 * self.newest.minutes)
 
@@ -139,7 +139,7 @@ class History:
 
     @property
     def best_bleu(self) -> Record | None:
-        """The validation with the highest BLEU; the first one if several are equal."""
+        """The validation with the highest BLEU; the first of those that tie."""
         scored = [record for record in self.validations if "valid_bleu" in record.values]
         return max(scored, key=lambda record: record.values["valid_bleu"], default=None)
 
@@ -171,21 +171,21 @@ def runs_in(folder: Path) -> list[Path]:
 def named_runs(names: Iterable[str]) -> list[Path]:
     """The runs that names stand for: a run itself, even if its folder contains others, or all runs in a folder.
 
-    Any other name stays as it is; reading it raises the error.
+    Any other name is returned as it is; reading it will raise an error.
     """
     folders = list(map(Path, names))
     return [run for folder in folders for run in ([] if is_run(folder) else runs_in(folder)) or [folder]]
 
 
 def runs_here(command: str) -> list[Path]:
-    """The working directory if it is a run, and the runs in it and in its folder `runs`. Raises UserError if there are none.
+    """The working directory if it is a run, and the runs in it and in its subfolder `runs`. Raises UserError if there are none.
 
     command: the command that the error suggests
     """
     here = Path()
     found = [*([here] if is_run(here) else []), *runs_in(here), *runs_in(here / "runs")]
     if not found:
-        raise UserError(f"no runs in this folder or in its folder runs (write `nmt {command} RUN`)")
+        raise UserError(f"no runs in this folder or in its subfolder 'runs' (write `nmt {command} RUN`)")
     return found
 
 
@@ -257,7 +257,7 @@ def _parameters(checkpoint: Artefact) -> int:
 
 
 def _preset(settings: dict[str, Any]) -> str | None:
-    """The preset that matches the run's settings, except for its length. Of several, the one with the most values."""
+    """The preset that matches the run's settings, except for its length. Of several, the one with the most matching values."""
 
     def common(preset: Mapping[str, Any]) -> set[str]:
         return {key for key, v in preset.items() if settings.get(key) == (list(v) if isinstance(v, tuple) else v)}

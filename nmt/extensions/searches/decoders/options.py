@@ -1,4 +1,4 @@
-"""The options of all searches besides the core's. They do not import torch, so `--help` is fast."""
+"""The options of all searches except the core's. They do not import torch, so `--help` is fast."""
 
 from dataclasses import replace
 from typing import Any, ClassVar, Final
@@ -18,7 +18,7 @@ class ConstrainedBeamOptions(BeamOptions):
 
 @options_class
 class DiverseBeamOptions(BeamOptions):
-    groups: int = opt(2, "number of groups of equal size that the beam is split into", group="Search", minimum=1)
+    groups: int = opt(2, "number of equal groups to split the beam into", group="Search", minimum=1)
     diversity_strength: float = opt(
         0.5,
         "penalty, in nats, for each hypothesis of earlier groups that chose the same token",
@@ -29,7 +29,7 @@ class DiverseBeamOptions(BeamOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.beam_size % self.groups:
-            raise ValueError(f"--groups {self.groups}: must divide --beam-size, {self.beam_size}")
+            raise ValueError(f"--groups {self.groups}: must divide --beam-size ({self.beam_size})")
 
 
 @options_class
@@ -45,7 +45,7 @@ class AlternativesOptions(BeamOptions):
     )
 
     def __post_init__(self) -> None:
-        """Check nothing: each alternative has its own beam, so `beam_size` does not limit `n_best`."""
+        """Check nothing, because each alternative has its own beam, so `beam_size` does not limit `n_best`."""
 
 
 @options_class
@@ -102,7 +102,7 @@ class MbrOptions:
 
     def __post_init__(self) -> None:
         if self.n_best > self.num_candidates:
-            raise ValueError(f"--n-best {self.n_best}: must be at most --num-candidates, {self.num_candidates}")
+            raise ValueError(f"--n-best {self.n_best}: must be at most --num-candidates ({self.num_candidates})")
         self.inner_search()
 
     def inner_search(self) -> Part:
@@ -114,6 +114,6 @@ class MbrOptions:
         for name, option in own.items():
             if getattr(options, name) not in (option.default, required[name]):
                 flag = flag_of(f"candidates.{name}")
-                always = required[name] if name == "length_penalty" else f"--num-candidates, {required[name]}"
+                always = required[name] if name == "length_penalty" else f"--num-candidates ({required[name]})"
                 raise ValueError(f"{flag} {getattr(options, name)}: mbr always uses {always} (drop {flag})")
         return replace(self.candidates, options=replace(options, **{name: required[name] for name in own}))

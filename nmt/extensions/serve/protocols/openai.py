@@ -120,7 +120,7 @@ class OpenAI(ClientProtocol):
         return _described(call.path["name"])
 
     def _model(self, name: str) -> ServedModel:
-        """The model with a name, or for a direction such as `en-de` or `zh-Hant-en`. Raises ProblemError."""
+        """The model with this name, or the one for a direction such as `en-de` or `zh-Hant-en`. Raises ProblemError."""
         models = self.service.models.by_name
         if name in models:
             return models[name]
@@ -141,7 +141,7 @@ def _warnings(warnings: Iterable[str]) -> dict[str, Any]:
 
 
 def _usage(text: str, translation: str) -> dict[str, int]:
-    """The usage in words, because models split texts into different tokens."""
+    """The usage in words, because each model splits texts into different tokens."""
     sizes = {"prompt_tokens": len(text.split()), "completion_tokens": len(translation.split())}
     return {**sizes, "total_tokens": sum(sizes.values())}
 
@@ -153,7 +153,7 @@ async def _chunks(
 
     head: fields that all events share
     text: source text
-    lines: translated lines with their warnings, see `Service.stream_text`
+    lines: translated lines with their warnings (see `Service.stream_text`)
     """
     head = {**head, "object": "chat.completion.chunk", **({"usage": None} if has_usage else {})}
 

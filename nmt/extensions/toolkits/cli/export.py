@@ -68,8 +68,8 @@ class ExportOptions:
 def run(options: ExportOptions) -> None:
     """Export a model with 8-bit weights, with fewer layers, or in the format of another toolkit.
 
-    With --format ctranslate2 the command also compares the translations of nmt and CTranslate2, for greedy search and a beam
-    of 4.
+    With --format ctranslate2, the command also compares the translations of nmt and CTranslate2, for greedy search and for a
+    beam of 4.
     """
     import torch
 

@@ -102,7 +102,7 @@ class HuggingFace(Toolkit):
 
 
 def _without_mark(piece: str) -> str:
-    """A piece as Hugging Face's vocabulary writes it: language tags have no space mark."""
+    """A piece as written in Hugging Face's vocabulary, where language tags have no space mark."""
     tag = piece.removeprefix(SPACE_MARK)
     return tag if LANGUAGE_TAG.fullmatch(tag) else piece
 
@@ -126,7 +126,7 @@ def _tensors(loaded: LoadedModel, options: TransformerOptions) -> dict[str, Arra
         tensors["lm_head.weight"] = tables["output.weight"]
     bias = weights.get("output.bias", np.zeros(loaded.pipeline.target.size, np.float32))
     tensors["final_logits_bias"] = bias[None]
-    if order is None:  # the model itself uses the paper's sinusoids
+    if order is None:  # otherwise MarianMTModel computes them itself
         for side, positions in zip(STACKS, (model.source_positions, model.target_positions), strict=True):
             table = positions(0, _max_positions(options)).detach().numpy()
             tensors[f"model.{side}.embed_positions.weight"] = table

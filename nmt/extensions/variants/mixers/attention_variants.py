@@ -33,7 +33,7 @@ class PlacedEntries(NamedTuple):
 
     entries: see Entries
     ages: (E,) int64, distance of each entry from the next position; None without relative positions
-    rotation: rotation of the next position, see `rotations`; None without rotary positions
+    rotation: rotation of the next position (see `rotations`); None without rotary positions
     """
 
     entries: Entries
@@ -45,7 +45,7 @@ class PlacedEntries(NamedTuple):
 class VariedSelfAttention(SelfAttention):
     """Self-attention with a window, relative or rotary positions, or shared heads of keys and values.
 
-    It replaces self-attention if an option asks for any of these.
+    It is used instead of plain self-attention if an option requests any of these.
     """
 
     def __init__(self, options: Any, shape: AttentionShape) -> None:
@@ -168,9 +168,9 @@ def window_mask(length: int, window: int, mask: Tensor | None, causal: bool, dev
 
 
 def entry_ages(ancestors: Tensor, num_entries: int) -> Tensor:
-    """Distance of each entry of a search from the newest position, equal for all sentences: (E,) int64.
+    """The distance of each entry of a search from the newest position, the same for all sentences: (E,) int64.
 
-    ancestors: (N, t), see State; entries that are not an ancestor of any hypothesis get 0
+    ancestors: (N, t), see State; entries that are no hypothesis's ancestor get 0
     """
     ages = torch.arange(ancestors.shape[1] - 1, -1, -1, device=ancestors.device).expand_as(ancestors)  # N t
     return ancestors.new_zeros(num_entries).scatter_(0, ancestors.flatten(), ages.flatten())

@@ -22,7 +22,7 @@ from nmt.nn.extra_losses import ExtraLosses, add_losses, token_rows
 from nmt.nn.matmul import product
 
 MIN_DEVIATION: Final = 1e-6  # minimum standard deviation of the gates' noise, because equation 9 divides by it
-MIN_SQUARED_MEAN: Final = 1e-10  # added to the squared mean in CV^2, which is 0 if a batch reaches no expert
+MIN_SQUARED_MEAN: Final = 1e-10  # added to the squared mean in CV^2, because that is 0 if a batch reaches no expert
 GROUPED_ALIGNMENT: Final = 8  # number of bfloat16 values in 16 bytes, the alignment that CUDA's grouped products need
 
 GateKind = Literal["noisy-top-k", "balanced"]
@@ -104,7 +104,7 @@ class Routing(NamedTuple):
 
 
 class NoisyTopKGate(nn.Module):
-    """Noisy top-k gating, equations 3 to 5, with separate weights for each of G groups. experts: experts per group"""
+    """Noisy top-k gating, equations 3 to 5, with separate weights for each of G groups. experts: number of experts per group"""
 
     def __init__(self, groups: int, width: int, experts: int, active: int) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ class NoisyTopKGate(nn.Module):
         """Choose the experts.
 
         rows: (N, D) float32
-        before: the groups of the rows
+        before: the routing of the rows to groups
         with_losses: whether to estimate `load` as in appendix A
         """
         groups, experts, k = len(self.weight), self.weight.shape[1], self.active
@@ -145,9 +145,9 @@ class NoisyTopKGate(nn.Module):
 
 
 class BalancedGate(nn.Module):
-    """Strictly balanced gating (appendix F), with separate weights for each of G groups. experts: experts per group
+    """Strictly balanced gating (appendix F), with separate weights for each of G groups. experts: number of experts per group
 
-    In training each expert takes the m = k |X| / E tokens of the batch with its highest gates. In evaluation each expert has
+    In training, each expert takes the m = k |X| / E tokens of the batch with its highest gates. In evaluation, each expert has
     a learned threshold, so that a token's experts do not depend on the batch.
     """
 
@@ -162,7 +162,7 @@ class BalancedGate(nn.Module):
         """Choose the experts.
 
         rows: (N, D) float32
-        before: the groups of the rows
+        before: the routing of the rows to groups
         with_losses: whether to compute `threshold_loss`
         """
         experts = self.weight.shape[1]
@@ -275,7 +275,7 @@ class MixtureOfExperts(FeedForward):
     def token_flops(self) -> int:
         """FLOPs per token for the gates and the active experts; see nmt.nn.cost.
 
-        With balanced gates this is the mean over a batch in training.
+        With balanced gates, this is the mean over a batch in training.
         """
         shape, matrices = self.shape, 2 if self.shape.gates == "noisy-top-k" else 1
         gates = self.gate.weight.numel()
@@ -290,7 +290,7 @@ def squared_variation(sums: Tensor) -> Tensor:
 
 
 def sum_by(values: Tensor, index: Tensor, size: int) -> Tensor:
-    """Sum the rows of values (P, ...) with equal index (P,): (size, ...). The order of summation is fixed on all devices."""
+    """Sum the rows of values (P, ...) with the same index (P,): (size, ...). The order of summation is fixed on all devices."""
     return values.new_zeros(size, *values.shape[1:]).index_put((index,), values, accumulate=True)
 
 

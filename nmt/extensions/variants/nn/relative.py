@@ -15,7 +15,7 @@ from torch.nn.functional import pad
 class RelativeShape:
     """The sizes of relative positions.
 
-    distance: k, the distance at which distances are clipped
+    distance: k, the maximum distance, to which longer ones are clipped
     separate: whether each head has its own vectors
     values: whether there are vectors for values too, not only for keys
     """

@@ -40,7 +40,7 @@ class ReportOptions:
         (), "RUN=FILE: BLEU from nmt evaluate --json", group="Input and output", common=True, metavar="RUN=FILE"
     )
     test_set: str | None = opt(
-        None, "test set of the runs, if not newstest2014; their results get separate columns", group="Input and output"
+        None, "test set of the runs, if not newstest2014; results on it get separate columns", group="Input and output"
     )
     stats: tuple[str, ...] = opt(
         (), "RUN=FILE: speed from nmt translate --stats", group="Input and output", common=True, metavar="FILE"
@@ -156,7 +156,7 @@ class ReportTable:
     notes: Sequence[str]
 
     def printed(self, table: TableStyle) -> str:
-        """The tables and notes in a format. CSV has one table without notes, and the speeds are further columns."""
+        """The tables and notes in a format. In CSV, there are no notes, and the speeds are further columns of one table."""
         first_run, speeds = 1 + len(TABLE_2), [SPEED_HEADER, *self.speeds] if self.speeds else []
         if table == "csv":
             further = [CSV_HEADER, *[[""] * len(CSV_HEADER)] * len(TABLE_2), *self.speeds]
@@ -237,7 +237,7 @@ def _speeds(run: History, is_exact: bool) -> list[str]:
 
 
 def _bleu(run: History, is_exact: bool) -> str:
-    """BLEU as text. A validation BLEU is marked by a star, except in exact numbers."""
+    """BLEU as text. A validation BLEU is marked with a star, except in exact numbers."""
     if is_exact:
         best = None if run.best_bleu is None else run.best_bleu.values["valid_bleu"]
         return _exact(best if run.score is None else run.score.value)

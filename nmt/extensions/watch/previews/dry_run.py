@@ -93,7 +93,7 @@ class DryRun(Preview):
         measured: Measurement,
         free: int,
     ) -> None:
-        """Set the numbers.
+        """Set the numbers to report.
 
         before: updates made and epochs read so far
         updates: the next updates
@@ -190,7 +190,7 @@ class _Meter:
         self.run, self.memory, self.left = run, memory, MAX_SECONDS
 
     def measure(self, first: UpdateBatches, updates: Sequence[UpdateBatches]) -> Measurement:
-        """Measure the cost of one of these updates, by whole updates or by passes over part of the largest micro-batch."""
+        """Measure the cost of one of these updates, with whole updates or with passes over part of the largest micro-batch."""
         memory, batch = self.memory, max(_batches([first, *updates]), key=lambda batch: batch.cells)
         memory.watch()
         before = memory.peak()
@@ -221,7 +221,7 @@ class _Meter:
     def _extrapolated(
         self, data: UpdateBatches, batch: Batch, tokens: int, per_update: float, peaks: Sequence[tuple[int, int]]
     ) -> Measurement:
-        """Extrapolate. Time grows with the tokens of an update, except for the optimizer's step.
+        """Extrapolate time and memory. Time grows with the tokens of an update, except for the optimizer's step.
 
         Memory grows with the tokens of a micro-batch.
 
@@ -258,7 +258,7 @@ class _Meter:
         return max(seconds, 1e-9)
 
     def _most(self, tokens: int) -> int:
-        """The largest number over all ranks."""
+        """The largest number of all ranks."""
         return -self.run.world.minimum(-tokens)
 
 

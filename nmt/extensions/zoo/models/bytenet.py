@@ -1,6 +1,6 @@
 """ByteNet ("Neural Machine Translation in Linear Time", Kalchbrenner et al., 2016), a model for characters.
 
-The decoder is stacked on the encoder: target position i reads the encoder's output at position i. Therefore the encoder's
+The decoder is stacked on the encoder: target position i reads the encoder's output at position i. Therefore, the encoder's
 output is unfolded to a length that the target rarely exceeds (section 3.2).
 Dimensions: B sentences, S source, U unfolded and T target positions, D inner width of a block, 2 D width of its input and
 output, W hypotheses per sentence, N = B * W rows.
@@ -45,7 +45,7 @@ class ResidualBlock(nn.Module):
         return states + dropout(change, self.dropout, self.training)
 
     def search_step(self) -> Callable[[Tensor, Tensor, Taps], tuple[Tensor, Tensor]]:
-        """A causal block as a function for one search, without gradient: (states (N, 2 D), history, taps) -> both."""
+        """A causal block as a function for one search, without gradient: states (N, 2 D), history, taps -> states, history."""
         reduce, convolve, expand = self.reduce.search_step(), self.convolution.search_step(), self.expand.search_step()
 
         def step(states: Tensor, history: Tensor, taps: Taps) -> tuple[Tensor, Tensor]:

@@ -36,7 +36,7 @@ class RnnSearchOptions:
     )
     dropout: float = probability_opt(
         0.0,
-        "dropout on embeddings, annotations and the read-out; 0.2 to 0.5 suits small data",
+        "dropout on embeddings, annotations and the read-out; 0.2 to 0.5 suits small data sets",
         group="Regularization",
     )
 
@@ -48,7 +48,7 @@ class GnmtOptions:
     hidden_size: int = size_opt(1024, "width of the embeddings and of every LSTM")
     attention_size: int = size_opt(1024, "width of the attention's hidden layer")
     cell: Literal["gnmt", "standard"] = opt(
-        "gnmt", "gnmt: no biases, and no tanh on the cell's output (equation 11); standard: with both"
+        "gnmt", "gnmt: no biases, and no tanh on the cell's output (equation 11); standard: both"
     )
     clip_start: float = opt(
         8.0,
@@ -57,21 +57,21 @@ class GnmtOptions:
     )
     clip_end: float | None = opt(
         1.0,
-        "clipping magnitude after --clip-updates, and in validation and translation; none turns clipping off",
+        "clipping magnitude after --clip-updates updates, and in validation and translation; 'none' disables clipping",
         above=0,
     )
     clip_updates: int = opt(
-        100_000, "updates over which clipping changes linearly from --clip-start to --clip-end", minimum=0
+        100_000, "number of updates over which clipping changes linearly from --clip-start to --clip-end", minimum=0
     )
     logit_clip: float | None = opt(
-        25.0, "clip logits to this magnitude, gamma in the paper; none turns clipping off", above=0
+        25.0, "clip logits to this magnitude, gamma in the paper; 'none' disables clipping", above=0
     )
     init_range: float = opt(
-        0.04, "initial weights are uniform between minus and plus this value", above=0, maximum=MAX_INIT
+        0.04, "initialise weights uniformly between minus and plus this value", above=0, maximum=MAX_INIT
     )
     scale_embeddings: bool = opt(
         False,
-        "multiply embeddings by the square root of their width, which helps small models",
+        "multiply embeddings by the square root of their width; this helps small models",
     )
     read_out_context: bool = opt(False, READ_OUT_CONTEXT)
     read_out_word: bool = opt(False, READ_OUT_WORD)
@@ -115,7 +115,7 @@ class DeepAttOptions:
         if self.tie != "none" and self.embedding_size != self.hidden_size:
             raise ValueError(
                 f"--tie {self.tie} needs equal sizes, but --embedding-size is {self.embedding_size} "
-                f"and --hidden-size {self.hidden_size}"
+                f"and --hidden-size is {self.hidden_size}"
             )
 
 
@@ -152,7 +152,7 @@ class MemoryNetworkOptions:
     memory_size: int = size_opt(100, "number of previous tokens that the memory holds")
     embedding_size: int = size_opt(150, "width of the embeddings and of the state between hops")
     linear_size: int | None = opt(
-        None, "components of the state that skip the ReLU after each hop; by default half", minimum=0
+        None, "number of state components that skip the ReLU after each hop; by default, half", minimum=0
     )
     init_std: float = opt(0.05, "standard deviation of the initial weights", above=0, maximum=MAX_INIT)
 
@@ -191,12 +191,12 @@ def convolution_shapes(plan: str) -> list[ConvolutionShape]:
 class ConvS2SOptions:
     encoder_layers: str = opt(
         "9x512k3,4x1024k3,2x2048k1",
-        "encoder layers as COUNTxWIDTHkKERNEL, separated by commas; by default as released for En-De",
+        "encoder layers as COUNTxWIDTHkKERNEL, separated by commas; by default, those of the released En-De model",
         is_size=True,
     )
     decoder_layers: str = opt(
         "9x512k3,4x1024k3,2x2048k1",
-        "decoder layers as COUNTxWIDTHkKERNEL, separated by commas; by default as released for En-De",
+        "decoder layers as COUNTxWIDTHkKERNEL, separated by commas; by default, those of the released En-De model",
         is_size=True,
     )
     embedding_size: int = size_opt(768, "width of embeddings and positions; 512 in the paper, 768 as released")
@@ -227,7 +227,7 @@ class ByteNetOptions:
     kernel: int = size_opt(3, "kernel size of the convolutions")
     max_dilation: int = size_opt(16, "largest dilation; dilations double from 1 up to it, then start again")
     combine: Literal["add", "concat"] = opt(
-        "add", "how encoder output and target embedding are combined: add, or concat with a linear layer"
+        "add", "how to combine encoder output and target embedding: add, or concat with a linear layer"
     )
     unfold_factor: float = opt(
         1.2, "a in the encoder's output length, a * |s| + b for |s| source tokens", minimum=1, maximum=1000
@@ -255,7 +255,7 @@ class NeuralGpuOptions:
     )
     dropout: float = probability_opt(
         0.1,
-        "dropout on the memory before each step, scaled down for more than 9 positions",
+        "dropout on the memory before each step; scaled down if there are more than 9 positions",
         group="Regularization",
     )
 

@@ -59,7 +59,7 @@ class RnnSearch(Model):
         return Output(self._features(tokens[1], states, weights, memory[1]), {}, attention=weights)
 
     def _unroll(self, tokens: Tensor, state: Tensor, memory: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Run the GRU over tokens (B, T, 3 H). Returns the state before each (B, T, H), and the attention weights (B, T, S)."""
+        """Run the GRU over tokens (B, T, 3 H). Returns the states before the tokens (B, T, H), and the attention (B, T, S)."""
         states, weights = [], []
         for token in tokens.unbind(1):
             states.append(state)

@@ -19,7 +19,7 @@ def additive_weights(query: Tensor, keys: Tensor, energy: Tensor, mask: Tensor, 
     """The attention weights: softmax of the energies over the source, (B, W, S).
 
     query: (N, A)
-    keys: (B, S, A), for the form "product" after tanh
+    keys: (B, S, A); for the form "product", after tanh
     energy: (A,), the vector v
     mask: (B, S), False at padding
     """

@@ -56,7 +56,7 @@ class BidirectionalGru(nn.Module):
 
 
 def _stack_directions(forwards: Tensor, backwards: Tensor) -> Tensor:
-    """Stack two tensors (B, S, ...) to (S, 2, B, ...), the second one in reverse order."""
+    """Stack two tensors (B, S, ...) into (S, 2, B, ...), the second one in reverse order."""
     return torch.stack([forwards.transpose(0, 1), backwards.transpose(0, 1).flip(0)], dim=1)
 
 
