@@ -112,4 +112,4 @@ def _answer(text: str, named: dict[str, list[str]], num_values: int) -> Answer:
         told = f"use {shlex.join(words)}{separator}{remark}"
     else:
         told = VALUE_PLACEHOLDER.sub(r"\1", text).replace("drop: ", "drop it: ")
-    return Answer(told, None if head.startswith("nmt ") else words, num_values, text.startswith("= "))
+    return Answer(told, None if head.startswith("use ") else words, num_values, text.startswith("= "))

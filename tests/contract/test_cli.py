@@ -237,7 +237,7 @@ def test_flags_of_other_toolkits_are_answered_with_existing_flags(command, call)
     for key, told in peers.tables()[command].items():
         flag, *values = key.split()
         assert values or flag not in known[command] or flag in ("--keep-best", "--n-best"), f"{flag} is ours too"
-        assert re.match(r"(= )?(-|drop: |nmt )", told), told
+        assert re.match(r"(= )?(-|drop: |use )", told), told
         placeholders = set(re.findall(r"\{([A-Z]+)(?:\.\.\.)?\}", key))
         assert set(re.findall(r"\{([A-Z]+)(?:\.\.\.)?\}", told)) <= placeholders, told
         words = told.removeprefix("= ").partition("; ")[0].split() if "drop: " not in told else []
