@@ -134,7 +134,7 @@ _task: Callable[[Any], Any] | None = None  # set in worker processes
 
 
 def become_worker(task: Callable[[Any], Any], plugins: Sequence[str] = ()) -> None:
-    """Turn this process into a worker. It leaves signals to its parent. It ends with the parent, or by SIGTERM if a worker dies.
+    """Turn this process into a worker. It leaves signals to its parent. It exits when its parent does, or on SIGTERM if another worker dies.
 
     plugins: plug-ins to load, the same as in the parent
     """

@@ -140,7 +140,7 @@ def put_schedule_state(run: Run, state: SavedState, place: Path) -> None:
 
 
 def _newest_checkpoint(run: Run) -> Artefact | None:
-    """Choose the newest undamaged checkpoint, on the leader. Newer checkpoints, which are damaged, are renamed."""
+    """Choose the newest undamaged checkpoint, on the leader. Any newer checkpoints are damaged, and are renamed."""
     checkpoint: Artefact | None = None
     if run.world.leads:
         run.checkpoints.folder.mkdir(parents=True, exist_ok=True)

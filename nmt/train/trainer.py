@@ -94,7 +94,7 @@ def _remove_empty(run: Run) -> None:
 
 
 def _make_updates(run: Run) -> None:
-    """Update, validate and save until the run is finished, or a signal that all ranks know of requests a stop."""
+    """Update, validate and save until the run is finished, or until all ranks know of a signal to stop."""
     timers = Timers(run.options)
     update_log = UpdateLog(run, timers.by_name)
     run.model.train()

@@ -99,7 +99,7 @@ class Mixture:
         return lines
 
     def part(self, start: PartStart | None, epoch: int) -> PartStart:
-        """The part that starts at a position, moved to a later stage if its stage has ended.
+        """The part that starts at a position. If its stage has ended, the part moves to a later stage.
 
         start: None for the first part
         Raises ArtefactError if the position belongs to different data.

@@ -232,7 +232,7 @@ def with_breaks(pieces: Sequence[TextPiece], markup: MarkupName) -> list[TextPie
 
 
 def _divided(before: str, run: Sequence[TextPiece], after: str, markup: MarkupName) -> list[TextPiece]:
-    """The tags between two texts, with a break if they separate the texts."""
+    """The tags between two texts. If they mark the end of a word or sentence, a break is added or a line break becomes one."""
     tags = [i for i, piece in enumerate(run) if piece.kind in ("open", "close")]
     names = [run[i].name.lower().rpartition(":")[2] for i in tags]
     is_unknown = [not INLINE.fullmatch(name) and name[:1].isalpha() and "/" not in name for name in names]

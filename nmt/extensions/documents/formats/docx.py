@@ -2,8 +2,8 @@
 
 Adjacent runs of a paragraph with the same formatting are joined. Text in the most frequent formatting has no markers. Other
 formatting, links and insertions become pairs; images, notes and bookmarks become single markers; tabs and line breaks become
-breaks. A field becomes a word and keeps the value that Word computed, unless it contains text, such as a link or an entry of a
-table of contents.
+breaks. A field becomes a single word, which keeps the value that Microsoft Word computed, unless it contains text, as a link or
+an entry of a table of contents does.
 """
 
 import copy

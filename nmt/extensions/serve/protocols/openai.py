@@ -136,7 +136,7 @@ def _described(name: str) -> dict[str, Any]:
 
 
 def _warnings(warnings: Iterable[str]) -> dict[str, Any]:
-    """The field `warnings`, which OpenAI's own responses do not have, with each distinct warning."""
+    """The field `warnings`, an addition to OpenAI's responses, which lists each distinct warning."""
     return {"warnings": found} if (found := list(dict.fromkeys(warnings))) else {}
 
 

@@ -130,7 +130,7 @@ class LineChart:
     curves: Sequence[Curve]
 
     def draw(self, axes: Any) -> None:
-        """Draw the curves into matplotlib axes."""
+        """Draw the curves on matplotlib axes."""
         axes.set(xlabel=self.x_label, ylabel=self.y_label)
         axes.grid(alpha=0.3)
         for number, curve in enumerate(self.curves):

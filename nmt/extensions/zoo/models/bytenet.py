@@ -121,7 +121,7 @@ class ByteNet(Model):
         return Output(self.head(states).relu(), {})
 
     def _combined(self, embedded: Tensor, memory: Tensor) -> Tensor:
-        """Combine target embeddings with the encoder's outputs at the same positions: (..., 2 D) each."""
+        """Combine target embeddings with the encoder's outputs at the same positions; both are (..., 2 D)."""
         if self.options.combine == "concat":
             combined: Tensor = self.combine(torch.cat([embedded, memory], -1))
             return combined
