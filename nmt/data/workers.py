@@ -134,9 +134,9 @@ _task: Callable[[Any], Any] | None = None  # set in worker processes
 
 
 def become_worker(task: Callable[[Any], Any], plugins: Sequence[str] = ()) -> None:
-    """Turn this process into a worker. It leaves signals to its parent. It exits when its parent does, or on SIGTERM if another worker dies.
+    """Turn this process into a worker, which exits with its parent, or on SIGTERM if another worker dies.
 
-    plugins: plug-ins to load, the same as in the parent
+    It leaves other signals to its parent. plugins: plug-ins to load, the same as in the parent
     """
     global _task
     _task = task

@@ -38,7 +38,7 @@ class LowRank(nn.Module):
 
 
 def adaptable(model: nn.Module) -> dict[str, nn.Linear]:
-    """The linear layers that can have an adapter, by the name of their weight. A weight that is shared or computed cannot have one."""
+    """Linear layers that can have an adapter, by the name of their weight, which is neither shared nor computed."""
     names = [id(parameter) for _, parameter in model.named_parameters(remove_duplicate=False)]
     layers = ((f"{name}.weight", layer) for name, layer in model.named_modules() if isinstance(layer, nn.Linear))
     return {
