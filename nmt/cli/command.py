@@ -116,10 +116,13 @@ class Parts:
         return {shorts[key] if counts[shorts[key]] == 1 else key: value for key, value in values.items()}
 
 
-def _settings_of(source: Callable[[Mapping[str, Any]], Layer | None] | None, given: Mapping[str, Any]) -> Layer | None:
+def _settings_of(source: Callable[[Mapping[str, Any]], Layer | None] | None, layers: Sequence[Layer]) -> Layer | None:
     """The settings that a command's `base` or `defaults` adds to the given ones, or None. Help ignores invalid ones."""
+    if source is None:
+        return None
+    given = {key: value for layer in layers for key, value in layer.values.items()}
     with suppress(UserError) if given.get("help") else nullcontext():
-        return source(given) if source is not None else None
+        return source(given)
     return None
 
 
@@ -235,20 +238,17 @@ class Command:
 
     def bases(self, layers: Sequence[Layer]) -> list[Layer]:
         """The settings that files and flags override: `defaults`, the preset, and `base`, in this order."""
-        bases, given = list[Layer](), {key: value for layer in layers for key, value in layer.values.items()}
+        bases = list[Layer]()
         names = [PRESET.convert(layer.values["preset"], layer.origin) for layer in layers if "preset" in layer.values]
         if self.kinds and names and names[-1]:
             preset = registry.find_preset(names[-1])
             bases.append(Layer(f"preset {preset.name}", preset.values))
-        first, last = _settings_of(self.defaults, given), _settings_of(self.base, given)
+        first, last = _settings_of(self.defaults, layers), _settings_of(self.base, layers)
         return [layer for layer in (first, *bases, last) if layer is not None]
 
     def has_defaults(self, layers: Sequence[Layer]) -> bool:
         """Whether `defaults` sets something for these files and flags."""
-        return (
-            _settings_of(self.defaults, {key: value for layer in layers for key, value in layer.values.items()})
-            is not None
-        )
+        return _settings_of(self.defaults, layers) is not None
 
     def read(
         self, files: Sequence[Layer], flags: Mapping[str, Any] = registry.NO_VALUES, argv: Sequence[str] = ()

@@ -44,9 +44,10 @@ def named_corpus(given: Mapping[str, Any], needs_direction: bool = True) -> Laye
 
 
 def corpus_words(given: Mapping[str, Any]) -> Sequence[str]:
-    """The arguments without a flag; none if one is an unknown flag, because that is already an error."""
-    words = texts_of(given.get("corpus"))
-    return () if any(map(FLAG.match, words)) else words
+    """The arguments without a flag; none if one is not text or is an unknown flag, because that is already an error."""
+    value = given.get("corpus", ())
+    words = texts_of(value) if isinstance(value, str | list | tuple) else ()
+    return () if any(not isinstance(word, str) or FLAG.match(word) for word in words) else words
 
 
 def _found(words: Sequence[str], given: Mapping[str, Any], needs_direction: bool) -> Layer:

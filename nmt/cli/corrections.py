@@ -5,14 +5,14 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from difflib import SequenceMatcher
-from itertools import chain
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 from nmt import registry
 from nmt.cli import peers
 from nmt.cli.command import PRESET, Command, MissingError
-from nmt.cli.parameters import FLAG, LETTER, Flag, choices_of, flag_values, flags_of
+from nmt.cli.parameters import FLAG, LETTER, Flag, choices_of, flags_of
 from nmt.cli.settings import HELP, Layer, OptionTable, file_layer, option_table
 from nmt.errors import UsageError, UserError, nearest, quoted, unknown
 from nmt.options import COMMAND_LINE, REQUIRED, Option, flag_of, read_toml
@@ -68,16 +68,16 @@ def correct(
     words: Sequence[str],
     error: UserError | None,
     load: Callable[[list[str]], object],
-    known: str = "",
+    name_error: str = "",
 ) -> list[str]:
     """Load the corrected command line, and return a note for each word that nmt only spells differently.
 
     words: those after the command's name; error: what is wrong with them, if known
     load: reads a command line, or raises UserError
-    known: an error in the command's name
+    name_error: an error in the command's name
     Raises UsageError with all errors, and with the corrected line if it is certain and can be read.
     """
-    line, problems = list(words), [Correction(known, 0, 0, kind="certain")] if known else []
+    line, problems = list(words), [Correction(name_error, 0, 0, kind="certain")] if name_error else []
     for _ in range(MAX_ROUNDS):
         if error is None and {*HELP}.isdisjoint(line):
             try:
@@ -92,20 +92,22 @@ def correct(
                 problems += [Correction(message, 0, 0) for message in error.messages]
             break
         problems += found
-        line, error = _without_surplus(_corrected(line, found)), None
+        line, error = _corrected(line, found), None
+        if name_error and line[-2:] == [*words[-2:]] and line[-1].isupper() and line[-2] in line[:-2]:
+            line = line[:-2]  # `--init-from MODEL`, added for the meant command, although the line now sets it
     if all(problem.kind == "same" for problem in problems):
         if error is not None:
             raise error
         return [problem.message for problem in problems]
-    placeholders = {f"'{word}'" for problem in problems for word in problem.words if word.isupper()}
+    added = {word for problem in problems for word in problem.words if word.isupper()}.difference(words)
     messages = dict.fromkeys(
         problem.message
         for problem in problems
-        if problem.kind != "same" and not any(word in problem.message for word in placeholders)
+        if problem.kind != "same" and not any(f"'{placeholder}'" in problem.message for placeholder in added)
     )
     suggested = shlex.join(["nmt", command.name, *line])
     is_shown = suggested.isprintable() and all(problem.kind != "open" for problem in problems)
-    raise UsageError([*messages], suggested if is_shown else "") from None
+    raise UsageError([*messages], suggested if is_shown else "")
 
 
 def meant_command(name: str, words: Sequence[str], known: Iterable[str]) -> tuple[str, str, list[str]]:
@@ -136,12 +138,6 @@ def _corrected(line: Sequence[str], problems: Sequence[Correction]) -> list[str]
     for problem, words in reversed(changes):
         corrected[problem.at : problem.at + problem.num_words] = words
     return corrected
-
-
-def _without_surplus(line: Sequence[str]) -> list[str]:
-    """The line without its last flag if that has only a placeholder, `--init-from MODEL`, and also occurs earlier."""
-    *before, flag, value = ["", "", *line]
-    return before[2:] if flag in before[2:] and value.isupper() else [*line]
 
 
 class _Line:
@@ -204,7 +200,9 @@ class _Line:
         known = (item for item in self.items if item.flag in flags and item.values)
         given: dict[str, Any] = {flags[item.flag].option.path_key: item.values[0] for item in known}
         try:
-            layers = [file_layer(path, read_toml(Path(path))) for path in flag_values(self.words, ("--config", "-c"))]
+            given_files = (item.values for item in self.items if item.flag in ("--config", "-c"))
+            paths = chain(*(values if command.greedy else values[:1] for values in given_files))
+            layers = [file_layer(path, read_toml(Path(path))) for path in paths]
             layers = [*command.bases([*layers, Layer(COMMAND_LINE, given)]), *layers]
         except UserError:
             if "preset" in given and given["preset"] not in registry.presets():
@@ -238,13 +236,15 @@ class _Line:
             return None
         if option is not None and option.path_key == "devices" and (found := self._devices(item)) is not None:
             return found
+        own = (
+            None if option is None else self._switch(item, option) if option.type is bool else self._value(item, option)
+        )
+        takes_any = option is None or _is_chooser(option) or str in (option.type, *get_args(option.type))
+        if item.values and own is None and not takes_any:
+            return None
         if found := self._peers(item, option):
             return found
-        if item.flag in HELP:
-            return None
-        if option is None:
-            return self._unknown(item)
-        return self._switch(item, option) if option.type is bool else self._value(item, option)
+        return self._unknown(item) if option is None and item.flag not in HELP else own
 
     def _problem(
         self, item: GivenFlag, num_values: int, message: str, *words: str, kind: Certainty = "open"
@@ -272,7 +272,8 @@ class _Line:
         words = [message, *(answer.words or ())]
         if "BEAM" in words:
             words = [word.replace("BEAM", self._beam_size()) for word in words]
-        return self._problem(item, answer.num_values, *words, kind=kind)
+        num_values = max(answer.num_values, min(1, len(item.values))) if kind == "open" else answer.num_values
+        return self._problem(item, num_values, *words, kind=kind)
 
     def _beam_size(self) -> str:
         """The beam size that the line sets, or the default; Marian's n-best lists are that long."""
@@ -320,7 +321,7 @@ class _Line:
         if len(flags) > 1:
             return self._problem(item, min(1, len(item.values)), message)
         if SequenceMatcher(None, item.flag.strip("-"), flags[0].strip("-")).ratio() < MIN_TYPO_SIMILARITY:
-            return self._problem(item, 0, message)  # it may mean something else
+            return self._problem(item, min(1, len(item.values)), message)  # it may mean something else
         return self._problem(item, 0, message, *self._spelled(item, flags[0]), kind="certain")
 
     def _components_with(self, flag: str) -> list[list[str]]:
@@ -390,16 +391,17 @@ class _Line:
 
     def _devices(self, item: GivenFlag) -> Correction | None:
         """The error for GPU indices, as in Marian, where the number of GPUs is expected."""
-        numbers = [number for value in item.values for number in value.split(",")]
-        if not all(number.isdecimal() for number in numbers) or (len(numbers) < 2 and numbers != ["0"]):
+        values = [*takewhile(lambda value: value.replace(",", "").isdecimal(), item.values)]
+        numbers = [number for value in values for number in value.split(",")]
+        if len(numbers) < 2 and numbers != ["0"]:
             return None
-        given, count = f"{item.flag} {' '.join(item.values)}", str(len(numbers))
+        given, count = f"{item.flag} {' '.join(values)}", str(len(numbers))
         kind: Certainty = "same"
         message = f"{given}: read as {item.flag} {count}"
         if numbers != [str(number) for number in range(len(numbers))]:
             chosen = f"CUDA_VISIBLE_DEVICES={','.join(numbers)} chooses these GPUs"
             message, kind = f"{given}: must be the number of GPUs (use {item.flag} {count}; {chosen})", "certain"
-        return self._problem(item, len(item.values), message, item.flag, count, kind=kind)
+        return self._problem(item, len(values), message, item.flag, count, kind=kind)
 
     def _unexpected(self) -> list[Correction]:
         """The errors for words that belong to no flag and have no other meaning."""

@@ -137,7 +137,7 @@ def _as_flags(arguments: list[str]) -> list[str]:
     first, *rest = arguments or ["help"]
     if first == "help":
         return ["--help"] if rest[:1] in (["help"], ["version"]) else [*rest[:1], "--help", *rest[1:]]
-    return ["--version"] if first == "version" and not rest else arguments
+    return ["--version", *rest] if first == "version" else arguments
 
 
 def _fail(messages: str | Sequence[str], code: int, debug: bool, correction: str = "") -> int:

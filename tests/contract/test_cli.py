@@ -925,3 +925,37 @@ def test_a_mistyped_key_is_never_answered_with_one_that_files_cannot_set(key, ca
     config.write_text(f"{key} = true\n")
     refused = call("train", *RUN, "--config", config)
     assert f"unknown setting '{key}'" in refused.err and "did you mean" not in refused.err
+
+
+@pytest.mark.parametrize(
+    ("words", "corrected"),
+    [
+        ("train d -o r --model rnnsearch --hidden-size 512 --lrr 3", "--hidden-size 512 --lr 3"),
+        ("translate -m m --replace-unk in.txt --beam-sizee 3", "--replace-unk in.txt --beam-size 3"),
+        ("translate in.txt --ckptt 3 --model a --beam-sizee 2 --model B", ""),
+        ("translate -m m --devices 0 in.txt --beam-sizee 3", "--devices 1 in.txt --beam-size 3"),
+        ("fine-tune d -o r --model_name_or_path X", "nmt train d -o r --init-from X\n"),
+    ],
+)
+def test_a_correction_changes_nothing_that_was_right(words, corrected, call):
+    refused = call(*words.split())
+    assert refused.code == 2
+    if corrected:
+        assert corrected in refused.err.partition("try: ")[2], refused.err
+    else:  # an unknown flag is dropped, and nothing else
+        assert refused.err.endswith("try: nmt translate in.txt --model a --beam-size 2 --model B\n"), refused.err
+
+
+def test_a_word_that_a_correction_adds_is_no_error_but_one_that_was_typed_is(call):
+    missing = call("train", "d", "--output", "r", "--max-updates")
+    assert missing.code == 2 and "MAX_UPDATES'" not in missing.err
+    assert "--beam-size 'M': must be a whole number" in call("translate", "x", "--ckpt", "M", "--beam-size", "M").err
+
+
+def test_help_ignores_what_is_wrong_around_it(call, tmp_path):
+    (tmp_path / "a.toml").write_text("lr = 0.1\n")
+    whole = call("train", "--help").out
+    for words in (("--help", "data"), ("--beam-size", "--help"), ("--help", "modle")):
+        assert call("train", *words).out == whole
+    assert call("train", "--config", tmp_path / "a.toml", "--help", "data").code == 0
+    assert_refused(call("train", "-hh"), 2, "'-hh'")
