@@ -244,7 +244,7 @@ class PrepareOptions(CorpusOptions):
     )
     joint_vocabulary: bool = opt(
         True,
-        "share one vocabulary between both languages",
+        "use one vocabulary for both languages",
         group="Subwords and vocabulary",
         common=True,
         aliases=("shared-vocab", "joined-dictionary"),
