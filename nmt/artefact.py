@@ -129,7 +129,7 @@ def _taken(temporary: Path) -> Iterator[None]:
     with Lock(temporary) as lock:
         status = temporary.lstat()
         if not lock.owns_folder and (status.st_uid != os.geteuid() or status.st_mode & stat.S_IWOTH):
-            raise ResourceError(f"{quoted(temporary)} belongs to another user, or is writable by others (remove it)")
+            raise ResourceError(f"{quoted(temporary)} belongs to another user or is writable by others (remove it)")
         lock.owns_folder = True
         yield
 
@@ -226,7 +226,7 @@ def _finish_removal(removed: Path, name: Path) -> None:
     if not (remaining := _remove_listed(removed)):
         return
     shown = ", ".join(quoted(path.relative_to(removed)) for path in remaining)
-    log.warn(f"kept files in {quoted(name)} that nmt did not write: {shown}")
+    log.warn(f"files in {quoted(name)} that nmt did not write were kept: {shown}")
     if not name.exists():
         removed.rename(name)
         return
@@ -371,7 +371,7 @@ def _read_manifest(folder: Path, kinds: tuple[str, ...]) -> dict[str, Any]:
     newest = NEWER_FORMATS.get(str(kind), FORMAT_VERSION)
     if isinstance(version, int) and version not in range(1, newest + 1):  # other formats may define entries differently
         advice = "use the version of nmt that wrote it"
-        raise OtherFormatError(f"{quoted(folder)} has format {version}, but this nmt reads up to {newest} ({advice})")
+        raise OtherFormatError(f"{quoted(folder)} has format {version}; this version reads up to {newest} ({advice})")
     if kinds and kind not in kinds:
         raise ArtefactError(f"{quoted(folder)} is {_kind_name(kind)}; expected {expected}")
     if not isinstance(version, int) or not _is_file_table(manifest.get("files")):

@@ -217,7 +217,7 @@ def _number_of(name: str, default: str = "") -> int:
     value = os.environ.get(name, default)
     if not value.isdecimal():
         raise UserError(
-            f"the environment variable {name} is '{quoted(value)}', not a number as set by torchrun (for one process, unset RANK)"
+            f"the environment variable {name} is '{quoted(value)}', not a number (torchrun sets it; for one process, unset RANK)"
         )
     return int(value)
 

@@ -46,7 +46,7 @@ class CommonOptions:
     """The options that every command takes."""
 
     config: tuple[str, ...] = opt(
-        (), "TOML file of settings; flags override it", aliases=("c",), metavar="FILE", common=True
+        (), "TOML file with settings; flags override it", aliases=("c",), metavar="FILE", common=True
     )
     plugin: tuple[str, ...] = opt((), "load a plug-in: a Python file or module", aliases=("user-dir",), metavar="FILE")
     dump_config: bool = opt(False, "print all settings as TOML with their origins, and exit")

@@ -38,7 +38,7 @@ def named_corpus(given: Mapping[str, Any], needs_direction: bool = True) -> Laye
     if twice := next((name for name in TRAINING_FILES if name in layer.values and name in given), None):
         named, flag = " ".join(map(quoted, words)), flag_of(twice)
         raise UserError(
-            f"'{named}' and {flag} both name training files (use one; for several files use {flag} A {flag} B)"
+            f"'{named}' and {flag} both name training files (use only one; for several files use {flag} A {flag} B)"
         )
     return layer
 
@@ -82,7 +82,7 @@ def _one_file(path: Path, languages: Sequence[str | None]) -> Layer:
     """The settings for a file of pairs. Raises UserError if it is only one side of a corpus."""
     if text_name(path).endswith(".tsv"):
         if None in languages:
-            raise UserError(f"{quoted(path)}: its languages are not known (add --source-lang en --target-lang de)")
+            raise UserError(f"{quoted(path)}: the languages are unknown (add --source-lang en --target-lang de)")
         return Layer(ORIGIN, {"train_tsv": [str(path)]})
     stem = text_name(path).removesuffix(f".{_language(path)}")
     others = [

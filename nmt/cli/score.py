@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # torch is imported when the command runs
 class ScoreOptions:
     model: str = opt(
         REQUIRED,
-        "model folder, or run folder",
+        "model folder or run folder",
         aliases=("m", "path"),
         group="Input and output",
         common=True,
@@ -36,13 +36,13 @@ class ScoreOptions:
         False, "also print the score of each target token", aliases=("word-scores",), group="Scores", common=True
     )
     normalize: bool = opt(
-        False, "divide each score by its number of tokens, including EOS", group="Scores", common=True
+        False, "divide each score by the number of tokens, including EOS", group="Scores", common=True
     )
     max_tokens: int = opt(4096, "tokens per batch, including padding", minimum=1, group="Speed and memory")
     max_length: int = opt(
-        1024, "maximum tokens per line; longer pairs get no score", minimum=1, group="Speed and memory"
+        1024, "maximum tokens per line; pairs with a longer line get no score", minimum=1, group="Speed and memory"
     )
-    device: str = opt("auto", "auto, cpu, cuda or cuda:N", group="Speed and memory", common=True)
+    device: str = opt("auto", "device to use: auto, cpu, cuda or cuda:N", group="Speed and memory", common=True)
     threads: int | None = opt(
         None,
         "CPU threads; if unset, as many as torch chooses",

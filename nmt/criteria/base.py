@@ -77,7 +77,7 @@ class CriterionContext:
         model = self.scorer if isinstance(self.scorer, nn.Module) else nn.Identity()
         if any(map(is_sharded, model.parameters())):
             raise UserError(
-                "--engine fsdp: this criterion searches, which needs all weights on each rank (use --engine ddp)"
+                "--engine fsdp: this criterion runs a search, which needs all weights on each rank (use --engine ddp)"
             )
         training = model.training
         model.eval()

@@ -191,7 +191,7 @@ class StoredColumn:
         """The values of pairs (N,). Raises ArtefactError for values that cannot belong to these pairs."""
         rows = Rows(self._file.take(indices), self._file.lengths(indices))
         if not self._kind.fits(rows, self._pair_lengths(indices)):
-            raise ArtefactError(f"{quoted(self._name)}: a value does not fit its pair (prepare the data again)")
+            raise ArtefactError(f"{quoted(self._name)}: a value is not valid for its pair (prepare the data again)")
         return rows
 
 

@@ -296,7 +296,7 @@ def embeddings(
     Raises UserError for `--tie all` without a joint vocabulary.
     """
     if tie == "all" and not vocabularies.joint:
-        raise UserError("--tie all needs a joint vocabulary, but the data has two (use --tie target or --tie none)")
+        raise UserError("--tie all needs a joint vocabulary, but the data has none (use --tie target or --tie none)")
     source = table(vocabularies.source)
     return source, source if tie == "all" else table(vocabularies.target)
 

@@ -159,8 +159,8 @@ def _common_model(folders: Sequence[Path], output: Path) -> tuple[ModelFacts, Pi
         other_facts = ModelFacts.read(other)
         if other_facts.weights != FLOAT32:
             raise UserError(
-                f"{quoted(folder)}: weights in the format {other_facts.weights} cannot be averaged (use the model that "
-                "was exported to it)"
+                f"{quoted(folder)}: weights in the format {other_facts.weights} cannot be averaged (use the model "
+                "from which it was exported)"
             )
         if other_facts != facts or Pipeline.load(other).hash != pipeline.hash:
             raise ArtefactError(
@@ -179,7 +179,7 @@ def _validation_set(folder: str, pipeline: Pipeline, max_tokens: int) -> Evaluat
     dev = next(iter(data.valid.values()), None)
     if dev is None or next(dev.batches(max_tokens), None) is None:
         raise UserError(
-            f"{quoted(folder)}: no validation set to score (use nmt prepare --valid PREFIX --vocabulary CHECKPOINT)"
+            f"{quoted(folder)}: no validation set to score on (use nmt prepare --valid PREFIX --vocabulary CHECKPOINT)"
         )
     dev.check()
     return dev

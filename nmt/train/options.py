@@ -125,14 +125,14 @@ class TrainOptions:
     )
     valid_every: str = opt(
         "1000u,10m",
-        "validate every 500u, 1e (epoch) or 10m",
+        "updates (u), epochs (e) or minutes (m)",
         group="Validation",
         common=True,
         aliases=("valid-freq",),
         metavar="PERIOD",
     )
     valid_metrics: tuple[str, ...] = opt(
-        ("bleu",), "metrics to compute, e.g. bleu,chrf", group="Validation", common=True, metavar="METRIC"
+        ("bleu",), "metrics to compute, such as bleu,chrf", group="Validation", common=True, metavar="METRIC"
     )
     valid_bleu: bool = opt(True, "compute BLEU at each validation", group="Validation")
     valid_set: str | None = opt(
@@ -154,7 +154,7 @@ class TrainOptions:
     )
     save_every: str = opt(
         "1000u",
-        "save every 500u, 1e (epoch) or 10m",
+        "updates (u), epochs (e) or minutes (m)",
         group="Checkpoints",
         common=True,
         aliases=("save-freq",),
@@ -183,7 +183,7 @@ class TrainOptions:
     )
     log_every: str = opt(
         "100u,1m",
-        "write a log line every 100u, 1e or 1m",
+        "interval between log lines: updates (u), epochs (e) or minutes (m)",
         group="Logging",
         aliases=("log-freq",),
         metavar="PERIOD",

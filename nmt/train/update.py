@@ -331,7 +331,7 @@ class Updater:
         """The token limit after memory ran out. Raises ResourceError if smaller micro-batches cannot help."""
         message = f"out of memory in a micro-batch of {error.batch.cells:,} tokens, including padding"
         if len(error.batch) == 1:
-            raise PairTooLongError(f"{message}, which is a single pair", error.batch)
+            raise PairTooLongError(f"{message}, from a single pair", error.batch)
         if not error.alone or (self.world.size > 1 and in_step(self.objective)):
             raise ResourceError(f"{message}, while other ranks waited (use a smaller --max-tokens)")
         return max(error.largest // 2, 1)

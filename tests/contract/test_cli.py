@@ -862,7 +862,7 @@ def test_an_unwritable_stderr_changes_neither_the_work_nor_the_exit_status(data,
 def test_non_numeric_torchrun_variables_exit_with_2(variables, trained, nmt):
     given = {"WORLD_SIZE": "2", "LOCAL_RANK": "0", **variables}
     refused = nmt("translate", f"--model={trained}", env=given, input=b"ban\n")
-    assert_refused(refused, 2, "not a number as set by torchrun")
+    assert_refused(refused, 2, "not a number (torchrun sets it")
 
 
 def test_a_missing_model_or_data_folder_exits_with_4_and_is_named(nmt, tmp_path):
