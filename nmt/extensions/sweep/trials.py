@@ -107,7 +107,7 @@ class Sweep:
             base = SEED.convert(self.fixed["train"].get("seed", 1), _origin(self.path, "train"))
         if seeds > 1 and base is None:
             raise UserError(
-                f"{quoted(self.path)}: --seeds {seeds} needs a [train] table whose seed is a number or not set"
+                f"{quoted(self.path)}: --seeds {seeds} needs a [train] table whose seed is a number or unset"
             )
         trials = []
         for tried in self._combinations(draws, draws_seed):

@@ -69,7 +69,7 @@ class CapturedSearch(SearchSpeedup):
         with autocast(device, engine.precision):
             for model in models_in(engine.scorer):
                 if not isinstance(model, Transformer):
-                    raise UserError("--capture supports only Transformers when translating (drop --capture)")
+                    raise UserError("when translating, --capture supports only Transformers (drop --capture)")
                 capture_steps(model)
 
 
