@@ -201,7 +201,7 @@ def read_sweep(path: str) -> Sweep:
         elif of_table:
             key, own = quoted(next(iter(of_table))), "in a second file without [train], after training"
             raise UserError(
-                f"{_origin(path, name)}: '{key}' cannot have several values in a file with [train] (try them {own})"
+                f"{_origin(path, name)}: '{key}' cannot have several values in a file with [train] (try these values {own})"
             )
     return Sweep(path, fixed, swept, tried, parts, lacking)
 

@@ -19,7 +19,7 @@ class RDropOptions(CrossEntropyOptions):
 @options_class
 class InPlaceDistillationOptions(RDropOptions):
     divergence_weight: float = opt(
-        1.0, "weight of the divergence between the full network and the shallower one", minimum=0
+        1.0, "weight of the divergence between the full network and a shallower one", minimum=0
     )
     min_encoder_layers: int = opt(1, "number of layers in the shallowest encoder to train", minimum=1)
     min_decoder_layers: int = opt(1, "number of layers in the shallowest decoder to train", minimum=1)
