@@ -241,14 +241,14 @@ WRONG = [
 def test_a_wrong_export_is_detected_and_deleted(spoil, model, export, tmp_path, monkeypatch):
     alter(monkeypatch, spoil)
     refused = export(model)
-    assert_refused(refused, 4, "CTranslate2's log-probabilities differ by")
+    assert_refused(refused, 4, "CTranslate2's log-probabilities differ from nmt's by")
     assert refused.out == "" and refused.err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_quantized_export_that_gives_nan_is_rejected(model, export, tmp_path, monkeypatch):
     alter(monkeypatch, forget_a_vector)
-    assert_refused(export(model, "--quantization=bfloat16"), 4, "differ by nan nats")
+    assert_refused(export(model, "--quantization=bfloat16"), 4, "differ from nmt's by nan nats")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -225,9 +225,7 @@ class CTranslate2Engine(SearchEngine):
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[PairScore | Failure]:
         if self._torch is None:
-            raise UserError(
-                "an export for CTranslate2 cannot score translations (use the model that it was exported from)"
-            )
+            raise UserError("an export for CTranslate2 cannot score translations (use the original model)")
         return self._torch().score(sources, targets)
 
     def _submit(self, lines: Sequence[EncodedLine], min_length: int = 0) -> list[Any]:

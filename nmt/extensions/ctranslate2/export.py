@@ -97,7 +97,7 @@ def export_ctranslate2(
         nats = largest_difference(loaded, engine, lines)
         if not math.isfinite(nats) or (quantization == "float32" and nats > MAX_NATS_FLOAT32):
             raise ArtefactError(
-                f"{quoted(output)}: not written, because CTranslate2's log-probabilities differ by {nats:.1g} nats"
+                f"{quoted(output)}: not written, because CTranslate2's log-probabilities differ from nmt's by {nats:.1g} nats"
             )
         agreements = [compare_engines(loaded, engine, lines, beam_size) for beam_size in (1, TUNED_BEAM_SIZE)]
         for agreement in agreements if quantization == "float32" else ():

@@ -108,11 +108,11 @@ class Mixture:
         drawn = map(sum, zip(start.earlier, start.drawn, strict=False))
         if start.pairs >= self.size or max(drawn, default=0) > MAX_DRAWN:
             raise ArtefactError(
-                "the run's position does not exist in this data (use the data that the run was trained on)"
+                "the saved position does not exist in this data (use the data that the run was trained on)"
             )
         if {len(start.earlier), len(start.drawn)} != {len(self.names)} or start.stage >= len(self.stages):
             raise ArtefactError(
-                "the run's position does not match the corpora of this data (use the data that the run was trained on)"
+                "the saved position does not match the corpora of this data (use the data that the run was trained on)"
             )
         stage = start.stage
         while stage < len(self.stages) - 1 and self.stages[stage].is_over(start.updates, epoch):

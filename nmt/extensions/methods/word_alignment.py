@@ -139,7 +139,7 @@ class AlignmentModel:
         if num_long := int((~is_short).sum()):
             get = "1 pair gets" if num_long == 1 else f"{num_long:,} pairs get"
             log.warn(
-                f"--align: {get} no links, because source tokens times target tokens exceed {MAX_PAIR_CELLS:,} "
+                f"--align: {get} no links, because the product of source and target lengths exceeds {MAX_PAIR_CELLS:,} "
                 "(use --max-length to drop such pairs)"
             )
         self.pairs = replace(pairs, lengths=pairs.lengths * is_short[:, None])

@@ -22,7 +22,7 @@ def categories_of(path: str | None, num_lines: int) -> list[str]:
     categories = read_lines(Path(path))
     if len(categories) != num_lines:
         raise InputError(
-            f"{quoted(path)}: {len(categories):,} categories for {num_lines:,} references (write one per line)"
+            f"{quoted(path)}: {len(categories):,} categories for {num_lines:,} references (write one category per line)"
         )
     return categories
 

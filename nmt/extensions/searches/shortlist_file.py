@@ -128,7 +128,7 @@ def _pairs_that_fit(corpus: Corpus, pairs: Indices) -> Indices:
     cells = corpus.source_lengths[pairs].astype(np.int64) * corpus.target_lengths[pairs]
     is_short = cells <= MAX_PAIR_CELLS
     if num_long := int((~is_short).sum()):
-        reason = f"number of source tokens times target tokens exceeds {MAX_PAIR_CELLS:,}"
+        reason = f"product of source and target lengths exceeds {MAX_PAIR_CELLS:,}"
         log.warn(f"skipped {num_long:,} of {len(pairs):,} pairs, because their {reason}")
     if num_long == len(pairs):
         how = "raise --pairs, or prepare the data with --max-length"

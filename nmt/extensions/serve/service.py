@@ -215,13 +215,13 @@ class Service:
             raise ProblemError(413, f"the texts have {characters:,} characters, but a request may have {limit}")
         if len(requests) > self.options.max_waiting:
             raise ProblemError(
-                413, f"{len(requests):,} lines, but a request may have at most {self.options.max_waiting:,}"
+                413, f"the request has {len(requests):,} lines; the limit is {self.options.max_waiting:,}"
             )
 
     def check_count(self, texts: Sequence[object]) -> None:
         """Raise ProblemError if a request has too many texts."""
         if len(texts) > self.options.max_texts:
-            raise ProblemError(413, f"{len(texts):,} texts, but a request may have at most {self.options.max_texts:,}")
+            raise ProblemError(413, f"the request has {len(texts):,} texts; the limit is {self.options.max_texts:,}")
 
     def text_of(self, translation: Translation, candidate: int = 0) -> str:
         """The text of a candidate by index, or of the last one if there are fewer. Raises ProblemError for truncated lines."""

@@ -107,7 +107,7 @@ class Sweep:
             base = SEED.convert(self.fixed["train"].get("seed", 1), _origin(self.path, "train"))
         if seeds > 1 and base is None:
             raise UserError(
-                f"{quoted(self.path)}: --seeds {seeds} needs a [train] table whose seed is a number or not set"
+                f"{quoted(self.path)}: --seeds {seeds} needs a [train] table whose seed is a number or unset"
             )
         trials = []
         for tried in self._combinations(draws, draws_seed):
@@ -201,7 +201,7 @@ def read_sweep(path: str) -> Sweep:
         elif of_table:
             key, own = quoted(next(iter(of_table))), "in a second file without [train], after training"
             raise UserError(
-                f"{_origin(path, name)}: '{key}' cannot have several values in a file with [train] (try them {own})"
+                f"{_origin(path, name)}: '{key}' cannot have several values in a file with [train] (try these values {own})"
             )
     return Sweep(path, fixed, swept, tried, parts, lacking)
 

@@ -26,7 +26,7 @@ MAX_NATS_APART: Final = 1e-3  # in nats; a larger difference causes a warning
 
 def compare_export(toolkit: Toolkit, loaded: LoadedModel, output: Path) -> None:
     """Read an exported model back, and compare its log-probabilities with the toolkit's."""
-    log.info(f"{output}: {toolkit.options.model[0]} exported for {toolkit.part_name}")
+    log.info(f"exported {toolkit.options.model[0]} to {output} for {toolkit.part_name}")
     imported = toolkit.read(output, TextFiles((loaded.pipeline.source_lang, loaded.pipeline.target_lang)))
     compare_with_toolkit(toolkit, imported, imported.build())
 

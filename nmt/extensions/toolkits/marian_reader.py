@@ -205,7 +205,7 @@ def _options(settings: Mapping[str, Any], joint: bool, file: Path) -> Transforme
     )
     if processes not in PROCESSES:
         supported = "postprocess dan, or preprocess n with postprocess da and postprocess-top n"
-        raise UserError(f"{quoted(file)}: the order of its layers' norms is not supported (supported: {supported})")
+        raise UserError(f"{quoted(file)}: this placement of layer norms is not supported (supported: {supported})")
     is_tied = settings.get("tied-embeddings-all") or settings.get("tied-embeddings")
     options = {
         "norm_position": PROCESSES[processes],

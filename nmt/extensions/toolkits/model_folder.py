@@ -53,6 +53,6 @@ def first_layers(loaded: LoadedModel, encoder: int | None, decoder: int | None) 
     take_weights(model, {name: weights[name] for name in weights_of(model)}, loaded.folder)
     if loaded.temperature is not None:
         log.warn(
-            f"{quoted(loaded.folder)}: the export is not calibrated, as it has fewer layers (run nmt score --calibrate on it)"
+            f"{quoted(loaded.folder)}: the export has fewer layers, so it is not calibrated (run nmt score --calibrate on it)"
         )
     return replace(loaded, model=model.eval(), facts=facts, temperature=None)

@@ -93,7 +93,7 @@ def extended(vocabulary: Vocabulary, given: Sequence[str], counts: Mapping[str, 
         if changed:
             raise UserError(
                 f"'{quoted(changed[0])}' cannot be an entry, because the SentencePiece model splits or changes it (drop it, "
-                "or the entry that it starts with)"
+                "or the shorter entry that it starts with)"
             )
         return _extended_sentencepiece(with_given, counts, limit)
     raise UserError(f"a vocabulary of type {type(vocabulary).__name__} cannot be extended")

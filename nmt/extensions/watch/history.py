@@ -185,7 +185,7 @@ def runs_here(command: str) -> list[Path]:
     here = Path()
     found = [*([here] if is_run(here) else []), *runs_in(here), *runs_in(here / "runs")]
     if not found:
-        raise UserError(f"no runs in this folder or in its subfolder 'runs' (write `nmt {command} RUN`)")
+        raise UserError(f"no runs in this folder or in its subfolder 'runs' (name one: `nmt {command} RUN`)")
     return found
 
 
@@ -197,7 +197,7 @@ def read_records(folder: Path) -> tuple[list[Record], list[Record]]:
     path = folder / METRICS_FILE
     if (folder / SWEPT_FILE).is_file():
         raise UserError(
-            f"{quoted(folder)} is a sweep (the same `nmt sweep` command prints its table, and its charts with --html)"
+            f"{quoted(folder)} is a sweep (run its `nmt sweep` command again to print the table, or with --html for charts)"
         )
     if not path.is_file():
         raise UserError(

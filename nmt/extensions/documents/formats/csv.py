@@ -77,7 +77,7 @@ class TableDocument(UnitDocument):
         if name.isdigit() and 1 <= int(name) <= max(len(header), 1) + 1:
             return int(name) - 1
         raise UserError(
-            f"{self._place}: no column '{quoted(name)}' (columns: {quoted(', '.join(header))}; numbers from 1 work too)"
+            f"{self._place}: no column '{quoted(name)}' (columns: {quoted(', '.join(header))}; column numbers from 1 also work)"
         )
 
     def _unit(self, row: "_Row", column: _Columns) -> Unit:

@@ -64,12 +64,12 @@ class CapturedSearch(SearchSpeedup):
             raise UserError(f"--capture needs a GPU for its CUDA graphs, not {device} (drop --capture)")
         if getattr(decoder.options, "coverage_penalty", None):
             raise UserError(
-                "--capture and --coverage-penalty cannot be combined: graphs record no attention (drop --capture)"
+                "--capture and --coverage-penalty cannot be combined: CUDA graphs do not record attention (drop --capture)"
             )
         with autocast(device, engine.precision):
             for model in models_in(engine.scorer):
                 if not isinstance(model, Transformer):
-                    raise UserError("--capture supports only Transformers when translating (drop --capture)")
+                    raise UserError("when translating, --capture supports only Transformers (drop --capture)")
                 capture_steps(model)
 
 

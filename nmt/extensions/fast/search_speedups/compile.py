@@ -31,7 +31,7 @@ class CompiledSearch(SearchSpeedup):
                 elif of_plugin is not None:
                     of_plugin()
                 else:
-                    raise UserError("--compile supports only Transformers when translating (drop --compile)")
+                    raise UserError("when translating, --compile supports only Transformers (drop --compile)")
 
 
 def allow_graphs() -> None:

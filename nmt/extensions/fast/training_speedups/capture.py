@@ -48,7 +48,7 @@ def check_capture(updater: Updater, model: Any, criterion: Any) -> None:
         declared = "can_be_captured" in vars(type(part))  # must not be inherited, because a subclass might do more
         if not (declared and part.can_be_captured):
             raise UserError(
-                f"--capture and --{kind} {part.part_name} cannot be combined with these options, because the computation "
+                f"--capture does not support --{kind} {part.part_name} with the given options, because its computation "
                 "depends on the data or the update (drop --capture)"
             )
 

@@ -28,7 +28,7 @@ def refuse_columns(context: NoiseContext, sides: Collection[int], flag: str) -> 
     for name, kind in context.column_kinds.items():
         if not {*sides}.isdisjoint(column_kind(kind).sides):
             raise UserError(
-                f"{flag} and the column '{name}' cannot be combined, because the column needs a fixed split of words (drop one)"
+                f"{flag} and the column '{name}' cannot be combined: the column needs fixed word splits (drop one of them)"
             )
 
 

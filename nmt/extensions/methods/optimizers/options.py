@@ -19,7 +19,7 @@ class MuonOptions(AdamWOptions):
 class ScheduleFreeOptions(AdamOptions):
     adam_betas: tuple[float, float] = opt(
         (0.9, 0.999),
-        "share of the averaged weights in gradient computation; decay rate of the second moment",
+        "interpolation towards the averaged weights for gradients; decay rate of the second moment",
         minimum=0,
         below=1,
     )
@@ -38,7 +38,7 @@ class AdamSgdOptions(AdamOptions):
     )
     sgd_lr_factor: float = opt(
         2500.0,
-        "factor applied to the learning rate during gradient descent; GNMT goes from 2e-4 to 0.5",
+        "factor applied to the learning rate during gradient descent; 2500 in GNMT (2e-4 to 0.5)",
         above=0,
     )
 
@@ -70,7 +70,7 @@ class AdafactorOptions:
     )
     adafactor_eps: tuple[float, float] = opt(
         (1e-15, 1e-3),
-        "minimum root of the second moment, and minimum root mean square of a matrix",
+        "minimum of the second moment's square root, and minimum root mean square of a matrix",
         above=0,
     )
     adafactor_clip: float = opt(

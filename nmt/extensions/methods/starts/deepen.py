@@ -35,8 +35,8 @@ def deepened_weights(run: Run, trained: TrainedModel) -> dict[str, Tensor]:
     """
     if not run.model.residual_outputs:
         raise UserError(
-            f"--deepen: added layers would change the outputs of this run's model, {run.facts.model} (a Transformer needs "
-            "--norm-position pre, self-attention and layers that are not tied)"
+            f"--deepen: added layers would change the outputs of this run's model, {run.facts.model} (use a Transformer "
+            "with --norm-position pre, self-attention and untied layers)"
         )
     numbers = [[facts.options[key] for key in DEPTHS if key in facts.options] for facts in (trained.facts, run.facts)]
     if numbers[0] == numbers[1] or any(before > now for before, now in zip(*numbers, strict=True)):

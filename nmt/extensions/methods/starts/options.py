@@ -96,7 +96,7 @@ class MovingAverageOptions:
 class DeepenOptions:
     deepen: bool = opt(
         False,
-        "allow more layers than --init-from has; at first, added layers do not change the outputs",
+        "allow more layers than the --init-from model has; added layers initially leave outputs unchanged",
         group="Fine-tuning",
         must_stay=True,
         needs=("init_from",),
@@ -108,7 +108,7 @@ class DeepenOptions:
 class InitStateOptions:
     init_state: Literal["none", "optimizer", "schedule", "all"] = opt(
         "none",
-        "training state to load besides the weights; schedule includes optimizer",
+        "training state to load besides the weights; schedule also loads the optimizer's state",
         group="Fine-tuning",
         must_stay=True,
         needs=("init_from",),

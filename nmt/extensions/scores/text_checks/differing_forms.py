@@ -33,7 +33,7 @@ class DifferingForms(TextCheck):
                 for form, num_lines in self._differing(system.lines, reference.lines).items():
                     names = [f"{quoted(text.name)} is in {form_of(text.lines, form)}" for text in (system, reference)]
                     log.warn(
-                        f"{', '.join(names)}, so characters differ in {num_lines:,} of {len(system.lines):,} lines (use "
+                        f"{' and '.join(names)}, so characters differ in {num_lines:,} of {len(system.lines):,} lines (use "
                         f"--normalization {form} to compare both in {form.upper()})"
                     )
 

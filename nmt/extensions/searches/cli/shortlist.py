@@ -38,7 +38,7 @@ class ShortlistOptions:
     )
     pairs: int = opt(
         100_000,
-        "training pairs to learn from, evenly spaced",
+        "training pairs to use, taken at even intervals",
         group="Word alignment",
         common=True,
         minimum=1,

@@ -21,7 +21,7 @@ class DiverseBeamOptions(BeamOptions):
     groups: int = opt(2, "number of equal groups to split the beam into", group="Search", minimum=1)
     diversity_strength: float = opt(
         0.5,
-        "penalty, in nats, for each hypothesis of earlier groups that chose the same token",
+        "penalty, in nats, for each hypothesis in earlier groups that chose the same token",
         group="Search",
         minimum=0,
     )
@@ -97,7 +97,7 @@ class MbrOptions:
         group="Search",
     )
     utility: Part = part(
-        "metric", "chrf", "metric that scores each candidate against the others as references", group="Search"
+        "metric", "chrf", "metric that scores candidates, with the others as references", group="Search"
     )
 
     def __post_init__(self) -> None:

@@ -89,7 +89,7 @@ class OpenAI(ClientProtocol):
         asked: Conversation = call.json(Conversation)
         texts = [message.text for message in asked.messages if message.role == "user"]
         if not texts:
-            raise ProblemError(400, "messages contains no message with the role user")
+            raise ProblemError(400, "'messages' contains no message with the role 'user'")
         text = texts[-1]
         rules = [message.text for message in asked.messages if message.role in RULE_ROLES]
         kept = {line for rule in rules for line in map(str.strip, rule.split("\n")) if PART_SEPARATOR.fullmatch(line)}

@@ -130,7 +130,7 @@ class SweepOptions:
     def __post_init__(self) -> None:
         if self.source is None and (given := registry.shared_values("metric", self)):
             flags = ", ".join(map(flag_of, given))
-            raise ValueError(f"{flags} sets a metric for translations, so it needs --source and --reference")
+            raise ValueError(f"{flags}: options of metrics need translations (add --source and --reference)")
 
     @property
     def texts(self) -> list[Path]:
@@ -210,7 +210,7 @@ def run(options: SweepOptions) -> int:
         run_jobs(jobs, slots_of(options, sweep), registry.loaded_plugins(), ended)
     score = chosen_score(options, [scores_of(job) for job in jobs if job.is_done])
     if score != options.score_name:
-        log.info(f"no run has a BLEU above {MIN_BLEU:g}, so {score} chooses the best run (--score overrides this)")
+        log.info(f"no run has a BLEU above {MIN_BLEU:g}, so the best run is chosen by {score} (--score overrides this)")
     rows = ranked_rows(trials, jobs, score)
     best = {} if rows[0].mean(score) is None else rows[0].trials[0].settings
     if best:
@@ -220,7 +220,7 @@ def run(options: SweepOptions) -> int:
     _print(options, sweep, rows, score, best.get(sweep.command, {}))
     if tied := ties(rows, score):
         names = ", ".join(row.trials[0].name for row in tied[:MAX_LISTED_TRIALS])
-        log.warn(f"{score} of {names} differs from the best by less than the deviation over seeds (use more --seeds)")
+        log.warn(f"the {score} of {names} differs from the best by less than the standard deviation (use more --seeds)")
     num_failed = sum(not job.is_done for job in jobs)
     if num_failed:
         log.warn(f"{num_failed:,} of {len(jobs):,} runs failed (run the same command again to retry them)")

@@ -88,7 +88,7 @@ def run(options: ExportOptions) -> None:
     if output.resolve() == loaded.folder.resolve():
         raise UserError(f"--output {quoted(output)} is the model to export (name another folder)")
     if loaded.facts.weights == "int8":
-        raise UserError(f"{quoted(loaded.folder)} already has 8-bit weights (export the model that it was made from)")
+        raise UserError(f"{quoted(loaded.folder)} already has 8-bit weights (export the original model)")
     if options.encoder_layers is not None or options.decoder_layers is not None:
         loaded = first_layers(loaded, options.encoder_layers, options.decoder_layers)
     with signals.Signals(), log.progress("exporting the model"):

@@ -76,7 +76,7 @@ def run(options: ImportOptions) -> None:
         model = imported.build()
         signals.check()
         imported.save(model, output)
-    log.info(f"{output}: model imported from {imported.place}")
+    log.info(f"imported {imported.place} to {output}")
     compare_with_toolkit(toolkit, imported, model)
 
 

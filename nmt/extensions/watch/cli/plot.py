@@ -86,7 +86,7 @@ def run(options: PlotOptions) -> None:
         else:
             content = draw_charts(charts, output.suffix.lower().removeprefix("."))
     write_output(output, content)
-    log.info(f"{quoted(output)}: charts of {', '.join(name for name, _ in runs)}")
+    log.info(f"wrote charts of {', '.join(name for name, _ in runs)} to {quoted(output)}")
 
 
 def _is_page(output: Path | None) -> bool:

@@ -59,7 +59,7 @@ def check_file_name(path: Path, endings: Collection[str], action: str) -> None:
     action: start of the message, such as "a graph is drawn"
     """
     if path.suffix.lower() not in endings:
-        raise UserError(f"{quoted(path)}: {action} only into files that end with {', '.join(endings)}")
+        raise UserError(f"{quoted(path)}: {action} only to files whose names end with {', '.join(endings)}")
     if not path.parent.is_dir():
         raise UserError(f"{quoted(path)}: folder {quoted(path.parent)} not found (create it, or name another)")
 

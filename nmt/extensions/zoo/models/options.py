@@ -48,7 +48,7 @@ class GnmtOptions:
     hidden_size: int = size_opt(1024, "width of the embeddings and of every LSTM")
     attention_size: int = size_opt(1024, "width of the attention's hidden layer")
     cell: Literal["gnmt", "standard"] = opt(
-        "gnmt", "gnmt: no biases, and no tanh on the cell's output (equation 11); standard: both"
+        "gnmt", "gnmt: without biases or tanh on the cell's output (equation 11); standard: with both"
     )
     clip_start: float = opt(
         8.0,
@@ -57,7 +57,7 @@ class GnmtOptions:
     )
     clip_end: float | None = opt(
         1.0,
-        "clipping magnitude after --clip-updates updates, and in validation and translation; 'none' disables clipping",
+        "clipping threshold after --clip-updates updates, and in validation and translation; 'none' disables clipping",
         above=0,
     )
     clip_updates: int = opt(
@@ -95,7 +95,7 @@ class DeepAttOptions:
     )
     memory_size: int = size_opt(1280, "width of the memory that the attention reads; output width of the paper's W_p")
     attention_size: int = size_opt(512, "width of the attention's hidden layer; not stated in the paper")
-    peepholes: bool = opt(True, "let gates see the cell through diagonal matrices, as in Paddle's LSTM")
+    peepholes: bool = opt(True, "feed the cell state to the gates through diagonal matrices, as in Paddle's LSTM")
     read_out_context: bool = opt(False, READ_OUT_CONTEXT)
     read_out_word: bool = opt(False, READ_OUT_WORD)
     tie: Tie = opt("none", f"{TIE}; needs equal --embedding-size and --hidden-size")
@@ -218,21 +218,20 @@ class ConvS2SOptions:
 
 @options_class
 class ByteNetOptions:
-    hidden_size: int = size_opt(
-        800,
-        "inner width of a block, d in the paper; its input is twice as wide",
-    )
+    hidden_size: int = size_opt(800, "inner width of a block, d in the paper; a block's input is twice as wide")
     encoder_layers: int = size_opt(30, "residual blocks in the encoder")
     decoder_layers: int = size_opt(30, "residual blocks in the decoder")
     kernel: int = size_opt(3, "kernel size of the convolutions")
-    max_dilation: int = size_opt(16, "largest dilation; dilations double from 1 up to it, then start again")
+    max_dilation: int = size_opt(16, "largest dilation; dilations double from 1 to this value, then start again")
     combine: Literal["add", "concat"] = opt(
         "add", "how to combine encoder output and target embedding: add, or concat with a linear layer"
     )
     unfold_factor: float = opt(
-        1.2, "a in the encoder's output length, a * |s| + b for |s| source tokens", minimum=1, maximum=1000
+        1.2, "factor a in the encoder's output length: a * |s| + b for |s| source tokens", minimum=1, maximum=1000
     )
-    unfold_offset: int = size_opt(0, "b in the encoder's output length, a * |s| + b for |s| source tokens", minimum=0)
+    unfold_offset: int = size_opt(
+        0, "constant b in the encoder's output length: a * |s| + b for |s| source tokens", minimum=0
+    )
     bucket: int = size_opt(50, "round the source length up to a multiple of this; 50 in the paper")
     dropout: float = probability_opt(
         0.0, "dropout on each block's output before the residual sum", group="Regularization"
@@ -246,7 +245,7 @@ class ByteNetOptions:
 @options_class
 class NeuralGpuOptions:
     hidden_size: int = size_opt(512, "width of each memory position, m in the paper")
-    height: int = size_opt(4, "rows of the memory; the first one holds the source")
+    height: int = size_opt(4, "number of rows in the memory; the first row holds the source")
     layers: int = size_opt(2, "CGRUs per encoder step and per decoder step")
     memory_offset: int = size_opt(8, "memory positions beyond the source length; each position adds a step", minimum=0)
     outputs: Literal["extended", "markovian", "baseline"] = opt(
