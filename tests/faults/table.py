@@ -19,9 +19,10 @@ from phases import PHASES, Phase, write_inputs
 
 PAGE = """# Reliability
 
-This page shows what happens if a file operation of a command fails, or if the process is killed. In each row, {every} of a
-command has a fault injected, each in a separate trial: the operation fails, or the process is killed just before it. If this
-leaves the result incomplete, the same command runs again without a fault. A trial is wrong if it violates one of these rules:
+This page shows what happens if a file operation of a command fails, or if the process is killed. In each row, a fault is
+injected into {every} of a command, one operation per trial: the operation fails, or the process is killed just before it. If
+this leaves the result incomplete, the same command runs again without a fault. A trial is wrong if it violates one of these
+rules:
 
 - In the end, the result equals that of a run without faults, byte for byte. For training, this means weights, optimizer and
   metrics.
@@ -42,7 +43,7 @@ leaves the result incomplete, the same command runs again without a fault. A tri
   renaming, removing and inspecting files. Faults are not injected into child processes.
 - *Power loss* runs the command on a separate ext4 file system and kills it. The trial continues with what the device holds at
   that moment, so data that was not synced may be lost. This needs root{no_power}.
-- A command with a fault ends with exit status 0 if it does not depend on the failed operation.
+- A command with a fault ends with exit status 0 if it can succeed without the failed operation.
 """
 
 
