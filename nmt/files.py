@@ -146,7 +146,9 @@ def _remove_unused(path: Path) -> None:
     """Remove temporary files of a path that killed writers left behind."""
     start = _start_of_temporaries(path)
     for unused in path.parent.glob(glob.escape(start) + "*" + TEMPORARY_ENDING):
-        is_own = unused.name.startswith(f"{start}{os.getpid()}-")  # testing a lock of this process would release it
+        is_own = unused.name.startswith(
+            f"{start}{os.getpid()}-"
+        )  # testing a lock that this process holds would release it
         with contextlib.suppress(OSError):  # the file may belong to another user
             if not is_own:
                 remove_unless_locked(unused)

@@ -17,7 +17,7 @@ from nmt.options import as_dict, flag_of, options_of, read_toml
 from nmt.runs import SETTINGS, Checkpoints, find_model
 from nmt.train.options import TrainOptions
 
-FINE_TUNING: Final = "fine-tuning"  # the origin of the defaults that starts declare
+FINE_TUNING: Final = "fine-tuning"  # shown as the origin of defaults that a start component declares
 TRAIN_OPTIONS: Final = {option.name: option for option in options_of(TrainOptions)}
 
 

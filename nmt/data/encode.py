@@ -205,7 +205,7 @@ def _plain_texts(lines: list[bytes]) -> list[str] | None:
 
 @dataclass(frozen=True)
 class TextTask:
-    """Maps a chunk to its text, prepared for subwords. prepare: text steps of the source (0), the target (1), or both"""
+    """Maps a chunk to its text, ready for subwords. prepare: text steps for the source (key 0), the target (key 1), or both"""
 
     prepare: Mapping[int, Callable[[Sequence[str]], list[str]]]
     on_bad_line: BadLine

@@ -54,7 +54,7 @@ _Item = TypeVar("_Item")
 
 
 def prefetched(items: Iterator[_Item], depth: int = 2) -> Generator[_Item]:
-    """Produce items in advance in a thread. Errors of the thread are raised here; closing the generator ends the thread.
+    """Produce items in advance in a thread. Errors in the thread are raised here; closing the generator ends the thread.
 
     depth: maximum number of items produced in advance
     """

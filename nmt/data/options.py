@@ -64,7 +64,7 @@ class TrainingFiles:
     )
     target: tuple[str, ...] = opt(
         (),
-        "training files in the target language, same order",
+        "training files in the target language, in order",
         group="Input and output",
         common=True,
         aliases=("t",),

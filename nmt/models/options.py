@@ -40,7 +40,7 @@ class TransformerOptions:
     decoder_autoregression: str = choice(
         "mixer",
         "self-attention",
-        "how decoder layers read the previous tokens (nmt list mixer)",
+        "how decoder layers read previous tokens (see nmt list mixer)",
     )
     attention_bias: bool = opt(False, "add biases to the attention projections, as fairseq does")
     output_bias: bool = opt(False, "add a bias to the logits; the paper has none")

@@ -61,7 +61,7 @@ class Service:
         details: Details = PLAIN,
         max_batch_lines: int = STREAM_BATCH_LINES,
     ) -> AsyncGenerator[NumberedTranslation, None]:
-        """Yield the translations of requests with texts of any kind, with their indices, as soon as they are ready.
+        """Yield the index and the translation of each request as soon as it is ready. Requests may have any text.
 
         Close the iterator (`contextlib.aclosing`) to drop the lines whose translation has not started.
         max_batch_lines: maximum number of these requests in one batch; small batches finish earlier
@@ -102,7 +102,7 @@ class Service:
     async def _lines(
         self, model: ServedModel, requests: Sequence[Request], details: Details, max_batch_lines: int
     ) -> AsyncGenerator[NumberedTranslation, None]:
-        """Yield the translations of one-line requests. If the search that retries lines fails, they contain its error."""
+        """Yield the translations of one-line requests. If the search for a repair fails, its lines get the error."""
         num_lines, num_characters = (
             counter.labels(model.name) for counter in (self.metrics.lines, self.metrics.characters)
         )

@@ -33,7 +33,7 @@ def with_unseen_signs(passage: Passage, side: Side, write: Callable[[str], str])
 
 
 def _unseen(text: str, lacks: Callable[[str], bool], tags: Collection[str]) -> Iterator[tuple[int, int]]:
-    """Yield the positions of signs and numbers that a vocabulary lacks. Numbers and signs inside a word belong to that word."""
+    """Yield the positions of symbols and numbers that a vocabulary lacks. Those inside a word belong to that word."""
     for word in re.finditer(r"\S+", text):
         if word[0] in tags or not lacks(word[0]):
             continue

@@ -228,7 +228,7 @@ def _check_whole_words(words: Collection[str], place: object) -> None:
 
 
 def only_file(path: Path, ending: str, without: str = "") -> Path:
-    """The file itself, or the only file with a suffix in a folder. without: text in the names of files to ignore
+    """The file itself or, for a folder, the only file in it with the suffix. without: ignore names that contain this text
 
     Raises UserError for a folder with no such file, or with several.
     """

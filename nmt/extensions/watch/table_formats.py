@@ -55,7 +55,7 @@ def formatted_table(
 
 
 def markdown_text(text: str) -> str:
-    """Escape a text for Markdown, including its tables."""
+    """Escape text for Markdown, including tables."""
     return MARKDOWN.sub(r"\\\g<0>", text).replace(PLUS_MINUS, "±")
 
 

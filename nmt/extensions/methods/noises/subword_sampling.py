@@ -100,7 +100,7 @@ class SubwordSampler:
         word_of_symbol = np.repeat(np.arange(len(ways)), symbols_of_word)
         sentence_of_symbol = sentence[word_of_symbol]
         sampled = np.bincount(sentence_of_symbol[begins], minlength=len(lengths))
-        stays = (sampled > longest)[sentence]  # (W,) these words keep their prepared split
+        stays = (sampled > longest)[sentence]  # (W,) words that keep the split made in preparation
         # A word with a part outside the vocabulary keeps its split too.
         stays[word_of_symbol[begins & (tokens == NO_TOKEN)]] = True
         tokens = np.where(stays[word_of_symbol], prepared, np.where(begins, tokens, NO_TOKEN))

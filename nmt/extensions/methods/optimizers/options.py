@@ -70,7 +70,7 @@ class AdafactorOptions:
     )
     adafactor_eps: tuple[float, float] = opt(
         (1e-15, 1e-3),
-        "minimum of the second moment's square root, and minimum root mean square of a matrix",
+        "lower bound for the root of the second moment, and for a matrix's root mean square",
         above=0,
     )
     adafactor_clip: float = opt(

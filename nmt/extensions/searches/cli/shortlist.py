@@ -60,7 +60,7 @@ class ShortlistOptions:
     )
     frequent: int = opt(
         500,
-        "frequent target tokens that are always allowed",
+        "number of most frequent target tokens always allowed",
         group="Size of the shortlist",
         common=True,
         minimum=1,

@@ -39,7 +39,7 @@ class RerankModel:
 
     @classmethod
     def load(cls, folder: Path, device: torch.device, pipeline: Pipeline) -> "RerankModel":
-        """Load a model that can score a pipeline's translations. Raises UserError if its languages do not fit."""
+        """Load a model that can score a pipeline's translations. Raises UserError if its languages do not match."""
         loaded = load_model(folder, device)
         if loaded.pipeline.context:
             raise UserError(f"{quoted(folder)}: this model cannot re-rank, because it reads context (use another one)")

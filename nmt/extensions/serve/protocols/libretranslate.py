@@ -87,7 +87,7 @@ def _texts(fields: Fields) -> tuple[list[str], bool]:
     all_given = given if isinstance(given, list) else [given]
     texts = [text for text in all_given if isinstance(text, str)]
     if not texts or len(texts) < len(all_given):
-        raise ProblemError(400, "invalid request: q must be a text or a list of texts")
+        raise ProblemError(400, "invalid request: q must be a string or a list of strings")
     return texts, isinstance(given, list)
 
 

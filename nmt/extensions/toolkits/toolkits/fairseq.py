@@ -139,7 +139,7 @@ def _arguments(content: Any, file: Path) -> dict[str, Any]:
 
 
 def _dictionary(path: Path) -> dict[str, int]:
-    """The entries of a dictionary, which has a line of ENTRY COUNT for each, except for the control symbols."""
+    """The entries of a dictionary file, which has one line `ENTRY COUNT` for each entry except the control symbols."""
     ids: dict[str, int] = {}
     with expecting("a fairseq dictionary", path):
         for number, line in enumerate(read_bytes(path).decode().removesuffix("\n").split("\n"), 1):

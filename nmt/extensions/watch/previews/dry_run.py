@@ -37,7 +37,7 @@ from nmt.train.update_log import flops_of
 TIMED_UPDATES: Final = 3  # number of timed updates, after a warm-up update
 MAX_SECONDS: Final = 15.0  # time limit for all passes after the first two
 FIRST_TOKENS: Final = 32  # tokens in the first pass, including padding
-GROWTH: Final = 4  # maximum factor by which the tokens of a pass grow
+GROWTH: Final = 4  # maximum factor by which the number of tokens in a pass grows
 MIN_GROWTH: Final = 1.5  # minimum factor; a smaller one would show nothing new
 PASSES_PER_SIZE: Final = 4  # passes for each size: a warm-up pass, a timed one, and two in one update
 

@@ -41,7 +41,7 @@ class BidirectionalGru(nn.Module):
 
         Padding leaves a state unchanged, so that the right-to-left GRU starts with the last token of each sentence.
         """
-        inputs = _stack_directions(*self.inputs(vectors).chunk(2, dim=-1))  # S 2 B 3H
+        inputs = _stack_directions(*self.inputs(vectors).chunk(2, dim=-1))  # (S, 2, B, 3 H)
         padding = _stack_directions(~mask, ~mask).unsqueeze(-1)  # S 2 B 1
         inputs[..., : self.hidden].masked_fill_(padding, float("-inf"))  # makes the update gate exactly 0
         gate_inputs, candidate_inputs = torch.split(inputs, [2 * self.hidden, self.hidden], dim=-1)
