@@ -116,7 +116,7 @@ def meant_command(name: str, words: Sequence[str], known: Iterable[str]) -> tupl
     words: those after the unknown name; known: the names of all commands
     Raises UserError unless exactly one command is similar.
     """
-    if told := peers.tables()["commands"].get(name):
+    if told := peers.tables()["commands"].get(name.removesuffix(".py").replace("_", "-")):
         line, _, remark = told.partition("; ")
         meant, *more = line.split()
         return f"unknown command '{name}' (use nmt {line}{f'; {remark}' if remark else ''})", meant, [*words, *more]
