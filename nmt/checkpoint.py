@@ -237,7 +237,7 @@ class NoRandomWeights(TorchFunctionMode):
             filled = named["tensor"] if "tensor" in named else arguments[0]
             if isinstance(filled, nn.Parameter) or isinstance(
                 filled._base, nn.Parameter
-            ):  # it fills a parameter, or part of one
+            ):  # the call would fill a parameter, or part of one
                 return filled
         return function(*arguments, **named)
 

@@ -1,4 +1,4 @@
-"""Words from other toolkits, and their equivalents in nmt. Only errors and the page about other toolkits read them."""
+"""Words from other toolkits, and their equivalents in nmt. Only errors and the page about other toolkits use them."""
 
 import re
 import shlex
@@ -32,7 +32,7 @@ class Answer(NamedTuple):
 
 @cache
 def tables() -> dict[str, dict[str, str]]:
-    """The tables of the file by name: "commands", and one per command with its flags. Phrases are filled in."""
+    """The tables of the file by name: "commands", and one table of flags per command. Phrases are filled in."""
     import tomllib
 
     found: dict[str, Any] = tomllib.loads(PEERS_FILE.read_text(encoding="utf-8"))
@@ -45,12 +45,12 @@ def tables() -> dict[str, dict[str, str]]:
 
 
 def readable(text: str) -> str:
-    """A word or an answer of the file without the markers that only `answer` needs."""
+    """A word or an answer from the file, without the markers that only `answer` needs."""
     return VALUE_PLACEHOLDER.sub(r"\1", text.removeprefix("= ")).replace("drop: ", "no equivalent: ")
 
 
 def answer(command: str, flag: str, values: Sequence[str]) -> Answer | None:
-    """The answer to a flag of another toolkit; None if it is not known. values: the words after it, up to the next flag"""
+    """The answer to a flag of another toolkit; None if the flag is unknown. values: the words after it, up to the next flag"""
     rows = _by_flag(command).get(flag if len(flag) == 2 else long_flag(flag), ())
     for patterns, text in rows:
         if (named := _match(patterns, values)) is not None:
