@@ -85,7 +85,7 @@ def new_folder(final: Path, kind: str, facts: Mapping[str, Any], needed: int | N
     """Create a temporary folder to fill. It becomes the artefact `final` if the block ends without an error.
 
     kind: kind of artefact, which `Artefact` checks when it opens the folder
-    facts: more entries for the manifest, read when the block ends
+    facts: additional entries of the manifest, read when the block ends
     needed: disk space in bytes for its large files, if known; if less is free, an error is raised immediately
 
     The block need not sync what it writes. An OSError becomes a ResourceError with the path of `final`, unless it names a file
@@ -120,7 +120,7 @@ def new_folder(final: Path, kind: str, facts: Mapping[str, Any], needed: int | N
 
 @contextlib.contextmanager
 def _taken(temporary: Path) -> Iterator[None]:
-    """Create and lock a temporary folder, or take over the one that a killed process left. If it ends up empty, it is removed.
+    """Create and lock a temporary folder, or take over one that a killed process left behind. If it ends up empty, it is removed.
 
     Raises LockedError if another process is filling it, and ResourceError if it is a link or belongs to another user.
     """

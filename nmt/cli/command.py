@@ -117,7 +117,7 @@ class Parts:
 
 
 def _settings_of(source: Callable[[Mapping[str, Any]], Layer | None] | None, layers: Sequence[Layer]) -> Layer | None:
-    """The settings that a command's `base` or `defaults` adds to the given ones, or None. Help ignores invalid ones."""
+    """The settings that a command's `base` or `defaults` adds to the given ones, or None. Help ignores invalid settings."""
     if source is None:
         return None
     given = {key: value for layer in layers for key, value in layer.values.items()}
@@ -247,7 +247,7 @@ class Command:
         return [layer for layer in (first, *bases, last) if layer is not None]
 
     def has_defaults(self, layers: Sequence[Layer]) -> bool:
-        """Whether `defaults` sets something for these files and flags."""
+        """Whether `defaults` sets any option for these files and flags."""
         return _settings_of(self.defaults, layers) is not None
 
     def read(

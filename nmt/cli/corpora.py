@@ -128,7 +128,7 @@ def _prefix(prefix: str, given: Sequence[str | None], needs_direction: bool) -> 
 
 
 def corpus_files(prefix: Path) -> dict[str, Path]:
-    """The files of a corpus by language; their names are the prefix, a language and possibly a compression suffix."""
+    """The files of a corpus by language; their names consist of the prefix, a language and possibly a compression suffix."""
     files: dict[str, Path] = {}
     if not prefix.name:  # such as `.` or `/`, which is not a prefix
         return files

@@ -72,7 +72,7 @@ def correct(
 ) -> list[str]:
     """Load the corrected command line, and return a note for each word that nmt only spells differently.
 
-    words: those after the command's name; error: what is wrong with them, if known
+    words: the words after the command's name; error: what is wrong with them, if known
     load: reads a command line, or raises UserError
     name_error: an error in the command's name
     Raises UsageError with all errors, and with the corrected line if it is certain and can be read.
@@ -113,7 +113,7 @@ def correct(
 def meant_command(name: str, words: Sequence[str], known: Iterable[str]) -> tuple[str, str, list[str]]:
     """The error for an unknown command, the command that was probably meant, and the words after its name.
 
-    words: those after the unknown name; known: the names of all commands
+    words: the words after the unknown name; known: the names of all commands
     Raises UserError unless exactly one command is similar.
     """
     if told := peers.tables()["commands"].get(name):
@@ -143,7 +143,7 @@ def _corrected(line: Sequence[str], problems: Sequence[Correction]) -> list[str]
 class _Line:
     """A command line with errors.
 
-    words: those after the command's name
+    words: the words after the command's name
     """
 
     def __init__(self, command: Command, words: Sequence[str]) -> None:

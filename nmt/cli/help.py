@@ -162,7 +162,7 @@ def _value(option: Option) -> str:
 
 
 def _label(option: Option) -> str:
-    """A flag as in `_short_label`, but with every choice of its value, for `--help`."""
+    """A flag as in `_short_label`, but with all choices for its value, for `--help`."""
     choices = "" if option.positional or option.type is bool else option.type_name
     if option.metavar or not (choices.islower() and "|" in choices):
         return _short_label(option)

@@ -70,7 +70,7 @@ def has(command: str, flag: str) -> bool:
 
 @cache
 def _by_flag(command: str) -> dict[str, list[tuple[list[str], str]]]:
-    """The patterns of a flag's values and the answers, in the order of the file."""
+    """The answers to each flag, with patterns for the flag's values, in the order of the file."""
     rows: dict[str, list[tuple[list[str], str]]] = {}
     for key, text in tables().get(command, {}).items():
         flag, *patterns = key.split()
@@ -80,7 +80,7 @@ def _by_flag(command: str) -> dict[str, list[tuple[list[str], str]]]:
 
 
 def _match(patterns: Sequence[str], values: Sequence[str]) -> dict[str, list[str]] | None:
-    """The values that placeholders stand for, by name; None if the patterns do not fit."""
+    """The values that placeholders stand for, by name; None if the patterns do not match."""
     named: dict[str, list[str]] = {}
     if len(values) < len(patterns):
         return None

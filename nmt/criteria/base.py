@@ -120,7 +120,7 @@ class Criterion(ABC):
         return {"loss": batch.num_target_tokens}
 
     def doubts(self, settings: Mapping[str, Any], is_new: bool) -> Iterator[str]:
-        """Yield warnings about a run's settings that do not suit this criterion.
+        """Yield warnings about settings of a run that do not suit this criterion.
 
         is_new: whether the run starts with random weights
         """

@@ -51,7 +51,7 @@ class Decoder(ABC):
 
     @property
     def takes_phrases(self) -> bool:
-        """Whether it can force phrases into a translation, as declared by its options class."""
+        """Whether this decoder can force phrases into a translation, as its options class declares."""
         return getattr(self.options, "takes_phrases", False)
 
     def use_pipeline(self, pipeline: Pipeline) -> None:
