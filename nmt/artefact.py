@@ -85,7 +85,7 @@ def new_folder(final: Path, kind: str, facts: Mapping[str, Any], needed: int | N
     """Create a temporary folder to fill. It becomes the artefact `final` if the block ends without an error.
 
     kind: kind of artefact, which `Artefact` checks when it opens the folder
-    facts: more entries for the manifest, read when the block ends
+    facts: additional entries of the manifest, read when the block ends
     needed: disk space in bytes for its large files, if known; if less is free, an error is raised immediately
 
     The block need not sync what it writes. An OSError becomes a ResourceError with the path of `final`, unless it names a file
@@ -112,7 +112,7 @@ def new_folder(final: Path, kind: str, facts: Mapping[str, Any], needed: int | N
             no_inode = isinstance(error, OSError) and lacks_inodes(final)
             with contextlib.suppress(OSError):
                 needed = max(needed or 0, _size_of(temporary)) or None
-                _empty(temporary)  # now, so that releasing the lock removes the folder
+                _empty(temporary)  # empty it now, so that releasing the lock removes the folder
             if isinstance(error, OSError) and not (filling and _is_elsewhere(error.filename, temporary)):
                 raise storage_error(error, final, needed, no_inode) from error
             raise
@@ -120,7 +120,7 @@ def new_folder(final: Path, kind: str, facts: Mapping[str, Any], needed: int | N
 
 @contextlib.contextmanager
 def _taken(temporary: Path) -> Iterator[None]:
-    """Create and lock a temporary folder, or take over the one that a killed process left. If it ends up empty, it is removed.
+    """Create and lock a temporary folder, or take over one that a killed process left behind. If it ends up empty, it is removed.
 
     Raises LockedError if another process is filling it, and ResourceError if it is a link or belongs to another user.
     """
@@ -222,7 +222,7 @@ def remove_artefact(folder: Path) -> None:
 
 
 def _finish_removal(removed: Path, name: Path) -> None:
-    """Remove the files that a manifest lists. The others are kept in `name`, or added to a new folder of that name."""
+    """Remove the files that a manifest lists. Other files stay in `name`, or are moved into a new folder of that name."""
     if not (remaining := _remove_listed(removed)):
         return
     shown = ", ".join(quoted(path.relative_to(removed)) for path in remaining)
@@ -246,7 +246,7 @@ def _remove_listed(folder: Path) -> list[Path]:
     with contextlib.suppress(ArtefactError):
         listed |= {folder / name for name in _read_manifest(folder, ())["files"]}
         is_readable = True
-    for path in sorted(folder.rglob("*"), reverse=True):  # the content of each folder before the folder itself
+    for path in sorted(folder.rglob("*"), reverse=True):  # visits the content of each folder before the folder itself
         if path.is_dir() and not path.is_symlink():
             with contextlib.suppress(OSError):  # the folder still contains files
                 path.rmdir()

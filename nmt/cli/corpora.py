@@ -44,7 +44,7 @@ def named_corpus(given: Mapping[str, Any], needs_direction: bool = True) -> Laye
 
 
 def corpus_words(given: Mapping[str, Any]) -> Sequence[str]:
-    """The arguments without a flag; none if one is not text or is an unknown flag, because that is already an error."""
+    """The arguments without a flag; empty if one is not text or is an unknown flag, because that is already an error."""
     value = given.get("corpus", ())
     words = texts_of(value) if isinstance(value, str | list | tuple) else ()
     return () if any(not isinstance(word, str) or FLAG.match(word) for word in words) else words
@@ -128,7 +128,7 @@ def _prefix(prefix: str, given: Sequence[str | None], needs_direction: bool) -> 
 
 
 def corpus_files(prefix: Path) -> dict[str, Path]:
-    """The files of a corpus by language; their names are the prefix, a language and possibly a compression suffix."""
+    """The files of a corpus by language; their names consist of the prefix, a language and possibly a compression suffix."""
     files: dict[str, Path] = {}
     if not prefix.name:  # such as `.` or `/`, which is not a prefix
         return files

@@ -20,8 +20,8 @@ from nmt.options import COMMAND_LINE, REQUIRED, Option, flag_of, read_toml
 YES: Final = ("yes", "true", "1", "on")
 NO: Final = ("no", "false", "0", "off")
 YAML: Final = "settings files are TOML here: --config FILE.toml"
-MIN_TYPO_SIMILARITY: Final = 0.75  # of a flag and the flag that was probably meant
-MAX_ROUNDS: Final = 8  # a correction may uncover further errors
+MIN_TYPO_SIMILARITY: Final = 0.75  # similarity of an unknown flag to the one that was probably meant
+MAX_ROUNDS: Final = 8  # repeated because a correction may uncover further errors
 
 Certainty = Literal["open", "certain", "same"]
 
@@ -29,9 +29,9 @@ Certainty = Literal["open", "certain", "same"]
 class Correction(NamedTuple):
     """An error in a command line, and the words that replace the wrong ones.
 
-    at, num_words: position and number of the wrong words; with a number of 0, `words` are inserted
+    at, num_words: position and number of the wrong words; if the number is 0, `words` are inserted
     kind: "open" if only the user knows what to write, so that no corrected line is shown; "certain" if the user meant `words`;
-        "same" if it means exactly what was written, which is then accepted with a note
+        "same" if `words` mean exactly what was written, which is then accepted with a note
     """
 
     message: str
@@ -72,7 +72,7 @@ def correct(
 ) -> list[str]:
     """Load the corrected command line, and return a note for each word that nmt only spells differently.
 
-    words: those after the command's name; error: what is wrong with them, if known
+    words: the words after the command's name; error: what is wrong with them, if known
     load: reads a command line, or raises UserError
     name_error: an error in the command's name
     Raises UsageError with all errors, and with the corrected line if it is certain and can be read.
@@ -94,7 +94,7 @@ def correct(
         problems += found
         line, error = _corrected(line, found), None
         if name_error and line[-2:] == [*words[-2:]] and line[-1].isupper() and line[-2] in line[:-2]:
-            line = line[:-2]  # `--init-from MODEL`, added for the meant command, although the line now sets it
+            line = line[:-2]  # `--init-from MODEL`, added with the command, is already set
     if all(problem.kind == "same" for problem in problems):
         if error is not None:
             raise error
@@ -113,7 +113,7 @@ def correct(
 def meant_command(name: str, words: Sequence[str], known: Iterable[str]) -> tuple[str, str, list[str]]:
     """The error for an unknown command, the command that was probably meant, and the words after its name.
 
-    words: those after the unknown name; known: the names of all commands
+    words: the words after the unknown name; known: the names of all commands
     Raises UserError unless exactly one command is similar.
     """
     if told := peers.tables()["commands"].get(name.removesuffix(".py").replace("_", "-")):
@@ -143,7 +143,7 @@ def _corrected(line: Sequence[str], problems: Sequence[Correction]) -> list[str]
 class _Line:
     """A command line with errors.
 
-    words: those after the command's name
+    words: the words after the command's name
     """
 
     def __init__(self, command: Command, words: Sequence[str]) -> None:
@@ -155,15 +155,15 @@ class _Line:
         self.given = {item.flag for item in self.items}
 
     def problems(self) -> list[Correction]:
-        """The errors in flags and their values; if there are none, those of words without a flag.
+        """The errors in flags and their values or, if there are none, the errors in words without a flag.
 
-        If the name of a component is wrong, only such errors are returned, because other options depend on it.
+        If the name of a component is wrong, only errors in such names are returned, because other options depend on them.
         """
         found = [problem for item in self.items if (problem := self._problem_of(item)) is not None]
         return found if found or not self.has_all_options else self._unexpected()
 
     def missing(self, error: UserError) -> list[Correction]:
-        """The required options that are not set, each with a placeholder for its value. error: the error of the line"""
+        """The required options that are not set, each with a placeholder for its value. error: the error that the line raised"""
         if not isinstance(error, MissingError):
             return []
         free, found = self._free(), list[Correction]()
@@ -276,7 +276,7 @@ class _Line:
         return self._problem(item, num_values, *words, kind=kind)
 
     def _beam_size(self) -> str:
-        """The beam size that the line sets, or the default; Marian's n-best lists are that long."""
+        """The beam size that the line sets, or the default; Marian's n-best lists have this length."""
         given = [item.values[0] for item in self.items if item.flag in ("--beam-size", "-b") and item.values]
         return (given or [str(self.table.flags["--beam-size"].option.default)])[-1]
 
@@ -313,7 +313,7 @@ class _Line:
         return self._problem(item, one_value, f"{what} (drop it; `nmt help {name}` lists the flags)", kind="certain")
 
     def _spelled(self, item: GivenFlag, flag: str) -> list[str]:
-        """The flag in another spelling, with its value if that is attached."""
+        """The flag in another spelling, with its attached value if there is one."""
         return [flag if item.attached is None else f"{flag}={item.attached}"]
 
     def _replaced(self, item: GivenFlag, message: str, flags: Sequence[str]) -> Correction:
@@ -321,7 +321,7 @@ class _Line:
         if len(flags) > 1:
             return self._problem(item, min(1, len(item.values)), message)
         if SequenceMatcher(None, item.flag.strip("-"), flags[0].strip("-")).ratio() < MIN_TYPO_SIMILARITY:
-            return self._problem(item, min(1, len(item.values)), message)  # it may mean something else
+            return self._problem(item, min(1, len(item.values)), message)  # the flag may mean something else
         return self._problem(item, 0, message, *self._spelled(item, flags[0]), kind="certain")
 
     def _components_with(self, flag: str) -> list[list[str]]:
@@ -390,7 +390,7 @@ class _Line:
         return None
 
     def _devices(self, item: GivenFlag) -> Correction | None:
-        """The error for GPU indices, as in Marian, where the number of GPUs is expected."""
+        """The error for GPU indices (Marian's syntax) where the number of GPUs is expected."""
         values = [*takewhile(lambda value: value.replace(",", "").isdecimal(), item.values)]
         numbers = [number for value in values for number in value.split(",")]
         if len(numbers) < 2 and numbers != ["0"]:
@@ -434,7 +434,7 @@ class _Line:
 
 
 def _is_mentioned(flag: str, kind: str) -> bool:
-    """Whether any file of a kind's components mentions a flag, so that they need not all be imported."""
+    """Whether any file of a kind's components mentions a flag. Checking this avoids importing all components."""
     last = flag.rpartition(".")[2].strip("-").removeprefix("no-")
     word = re.compile(rf"\b(no[-_])?{'[-_]'.join(map(re.escape, last.split('-')))}\b")
     files = {path for entry in registry.files(kind) for path in (entry, entry.with_name("options.py"))}

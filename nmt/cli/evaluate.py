@@ -210,7 +210,7 @@ def _lines_of_files(options: EvaluateOptions, names: Sequence[str]) -> tuple[lis
 
 
 def _lines_of(name: str) -> Lines:
-    """The lines of a file, or those that remain on stdin."""
+    """The lines of a file, or the remaining lines of stdin."""
     if name != STDIN_NAME:
         return read_lines(Path(name))
     with open_source(name, LineEstimate(name)) as source:

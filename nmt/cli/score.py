@@ -101,7 +101,7 @@ def _line(options: ScoreOptions, pair: "PairScore | None") -> str:
         if options.per_token:
             row["tokens"] = [{"token": piece, "log_prob": log_prob} for piece, log_prob in tokens]
         return json.dumps(row, ensure_ascii=False) + "\n"
-    shown = "nan" if value is None else f"{value:z.6f}"  # z: a probability of 1 gives 0.000000, not -0.000000
+    shown = "nan" if value is None else f"{value:z.6f}"  # z prints 0.000000, not -0.000000, for a probability of 1
     if options.per_token:
         shown += "\t" + " ".join(f"{piece}:{log_prob:z.4f}" for piece, log_prob in tokens)
     return shown + "\n"

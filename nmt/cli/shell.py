@@ -32,7 +32,7 @@ KIND: Final = re.compile(r"^(--(?:no-)?)[^.]+\.")  # a kind at the start of a fl
 
 
 class HelpRequest(NamedTuple):
-    """A request for help. others: the other words; is_short: whether made with `-h`; topic: the KIND in `--help KIND`"""
+    """A request for help. others: the other words; is_short: whether `-h` was used; topic: the KIND in `--help KIND`"""
 
     others: list[str]
     is_short: bool
@@ -45,7 +45,7 @@ def help_request(argv: Sequence[str], kinds: Sequence[str]) -> HelpRequest | Non
     if argv[at:] == [] or argv[at] == "--":
         return None
     topic = argv[at + 1] if argv[at + 1 : at + 2] and argv[at + 1] in kinds else ""
-    after = dropwhile(lambda word: not FLAG.match(word), argv[at + 1 :])  # without further words of the request
+    after = dropwhile(lambda word: not FLAG.match(word), argv[at + 1 :])  # skips further words of the request
     return HelpRequest([*argv[:at], *after], argv[at] == "-h", topic)
 
 
@@ -62,12 +62,12 @@ class ShellCommand(TyperCommand):
         self.command, self.name_error = command, name_error
         self.parameters = dict[
             tuple[str, ...], list[Parameter]
-        ]()  # cached by their flags, because typer takes time to make them
+        ]()  # cached by their flags, because typer is slow to create them
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read and check the settings, or print the help and exit. Raises UsageError with all errors."""
         ctx.args = []
-        if ctx.resilient_parsing:  # a shell is completing a word, and the others may be wrong
+        if ctx.resilient_parsing:  # a shell is completing a word, and the other words may be wrong
             with suppress(UserError):
                 self._read(ctx, args)
             return []
@@ -85,7 +85,7 @@ class ShellCommand(TyperCommand):
         return []
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        """The flags that complete a word; `--decoder.alpha` in addition to `--alpha` only if the word has a dot."""
+        """The flags that complete a word. Full names such as `--decoder.alpha` are included only if the word has a dot."""
         spellings = [{*param.opts, *param.secondary_opts} for param in self.get_params(ctx)]
         longer = {flag for flags in spellings for flag in flags if KIND.sub(r"\1", flag) in flags - {flag}}
         items = super().shell_complete(ctx, incomplete)
@@ -113,7 +113,7 @@ class ShellCommand(TyperCommand):
         self.table, self.settings = command.read(files, values, self.argv)
         if command.kinds:
             values, words = self._parse(ctx, self.table.options, self.table.flags)
-            if command.has_defaults([*files, Layer(COMMAND_LINE, values)]):  # they may depend on DATA, known only now
+            if command.has_defaults([*files, Layer(COMMAND_LINE, values)]):  # these may depend on DATA, known only now
                 self.table, self.settings = command.read(files, values, self.argv)
                 values, words = self._parse(ctx, self.table.options, self.table.flags)
         if asked:

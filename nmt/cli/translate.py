@@ -293,13 +293,13 @@ def _stats(number: int, num_failed: int, num_withheld: int, seconds: float) -> b
 
 
 def _check_text(name: str) -> None:
-    """Raise UserError for a file that cannot be read or that is also stdout, before any model is loaded."""
+    """Raise UserError for a file that cannot be read or is also stdout. Called before any model is loaded."""
     if name != STDIN_NAME and Path(name).is_dir():
         raise UserError(f"{quoted(name)} is a folder, not a text file (for several models use --model A --model B)")
     if name != STDIN_NAME and not text_exists(Path(name)):
         hint = " (separate the numbers of a flag with commas: 0.7,0.3)" if NUMBER_NAME.fullmatch(name) else ""
         raise UserError(f"{quoted(name)}: no such file{hint}")
-    with contextlib.suppress(OSError):  # the descriptor is closed, or is not that of a file
+    with contextlib.suppress(OSError):  # the descriptor is closed, or does not belong to a file
         given, output = os.fstat(0) if name == STDIN_NAME else Path(name).stat(), os.fstat(1)
         if stat.S_ISREG(given.st_mode) and os.path.samestat(given, output):
             raise UserError(

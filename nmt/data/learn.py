@@ -57,7 +57,7 @@ class SubwordSettings:
 
 
 def sum_counts(counts: Generator[Counter[str]]) -> Counter[str]:
-    """Sum up counts. If there are more than MAX_COUNTED_WORDS words, the rarest are dropped, which bounds memory."""
+    """Add up counts. If there are more than MAX_COUNTED_WORDS words, the rarest are dropped, which bounds memory."""
     total: Counter[str] = Counter()
     with closing(counts):
         for part in counts:

@@ -111,7 +111,7 @@ class Loader:
         return {name: column.kind for name, column in self.corpus.columns.items()}
 
     def longest(self) -> int:
-        """Tokens of the longest side of any pair, including EOS."""
+        """The number of tokens in the longest side of any pair, including EOS."""
         return 1 + max(int(lengths.max()) for lengths in (self.corpus.source_lengths, self.corpus.target_lengths))
 
     def largest_micro_batch(self) -> int:

@@ -376,7 +376,7 @@ def is_stdin(text: str) -> bool:
 def split_name(text: str, endings: Sequence[str]) -> tuple[str, str]:
     """Split NAME=PATH, or PATH alone, into the name ("" if there is none) and the path.
 
-    endings: if the whole text followed by one of these names an existing file, the text is a path that contains `=`
+    endings: endings of file names; if the whole text plus one of them names a file, the text is a path that contains `=`
     """
     match = NAMED_PREFIX.fullmatch(text)
     if match is None or any(text_exists(Path(f"{text}{ending}")) for ending in endings):

@@ -45,7 +45,7 @@ class MappedFile:
     def __init__(
         self, path: Path, kind: np.dtype[Any], width: int = 1, size: int | None = None, wanted_by: str = ""
     ) -> None:
-        """Raises ArtefactError unless the file has the given size. wanted_by: for the error, such as "its lengths require" """
+        """Raises ArtefactError unless the file has the given size. wanted_by: error text, such as "its lengths require" """
         self._path = path
         with naming(path), path.open("rb") as file:
             self._size = os.fstat(file.fileno()).st_size

@@ -79,7 +79,7 @@ class TextSet:
 
 
 def evenly_spaced(places: Indices, size: int, total: int, phase: int = 0) -> NDArray[np.bool_]:
-    """(N,) whether positions are among `size` evenly spaced ones out of `total`. phase: shift of these, less than `total`"""
+    """(N,) whether positions are among `size` evenly spaced ones out of `total`. phase: offset, less than `total`"""
     return np.asarray(((places + 1) * size + phase) // total > (places * size + phase) // total)
 
 
@@ -183,7 +183,7 @@ def _set_name(source: str, language: str) -> str:
 
 
 def _of_corpus(files: FilePair, name: str, default: str) -> FilePair:
-    """Name the corpus of files by a single word. name: the user's choice, or ""; default: used if there is none"""
+    """Set the name of the corpus of a file pair. name: the user's choice, or ""; default: used if there is none"""
     return replace(files, corpus=name or re.sub(r"[^\w.-]+", "_", default), is_named=bool(name))
 
 

@@ -1,4 +1,4 @@
-"""Spreads work over processes. Results come in the order of the items, so the number of processes does not affect them."""
+"""Distributes work over processes. Results come in the order of the items, so the number of processes does not affect them."""
 
 import multiprocessing
 import os
