@@ -47,7 +47,7 @@ class Member:
         return decompressed(Stream(ChunkReader(self.chunks), place, archive.disk))
 
     def name_within(self, wanted: str) -> str | None:
-        """The part of a requested path below this member: "" for the member itself, None if the path leads elsewhere."""
+        """The part of a requested path that is below this member: "" for the member itself, None if the path leads elsewhere."""
         name = posixpath.normpath(self.name).lstrip("/")
         if name == wanted:
             return ""

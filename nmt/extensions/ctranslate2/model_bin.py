@@ -150,7 +150,7 @@ def _config(path: Path) -> CTranslate2Config:
 def _with_flags(config: CTranslate2Config, arrays: Mapping[str, Array], file: Path) -> CTranslate2Config:
     """Update the settings from the arrays, which contain all settings in early versions.
 
-    A decoder that starts from zeros comes from Marian. Its sources always end with EOS, even if the tokenizer is to add it.
+    A decoder that starts from zeros comes from Marian. Its sources always end with EOS, whatever the settings say.
     """
 
     def flag(name: str, default: bool) -> bool:
@@ -196,7 +196,7 @@ def _vocabulary(path: Path) -> dict[str, int]:
 
 
 class _File(BytesIO):
-    """Reads the bytes of a model.bin in order. Raises ValueError when they end too early."""
+    """Reads the bytes of a model.bin in order. Raises ValueError if they end too early."""
 
     def take(self, size: int) -> bytes:
         taken = self.read(size)

@@ -69,7 +69,7 @@ class LengthHistograms:
 
 
 def _length_rows(counts: NDArray[np.int64]) -> HistogramRows:
-    """The number of lines by length: 0, bars of equal width such as "1-5", and one bar for the longest lines."""
+    """The number of lines by length: a bar for 0, bars of equal width such as "1-5", and one bar for the longest lines."""
     total = int(counts.sum())
     typical = int(np.searchsorted(np.cumsum(counts), EQUAL_BARS_SHARE * total))
     width = next((width for width in BAR_WIDTHS if typical <= NUM_BARS * width), BAR_WIDTHS[-1])

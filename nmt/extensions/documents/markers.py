@@ -140,7 +140,7 @@ class Markers:
         return "".join(part for kind, part in self.restored(text) if kind == "text")
 
     def problem(self, source: str, translation: str) -> str:
-        """Describe which markers and placeholders a translation lacks or has too often; empty if there is no such problem."""
+        """The problem with a translation's markers and placeholders, such as a missing one; empty if there is none."""
         given, found = _parts_to_keep(source), _parts_to_keep(translation)
         for words, parts in (("lacks", given - found), ("repeats or adds", found - given)):
             if parts:
