@@ -111,7 +111,7 @@ class World:
         return ResourceError(f"rank {self.rank} timed out waiting for the other ranks: {found} ({quoted(message)})")
 
     def _leave(self, note: str) -> None:
-        """Tell the other ranks why this one ends: WAITED, or an exit status and an error."""
+        """Tell the other ranks why this one ends. note: WAITED, or an exit status and an error"""
         with suppress(RuntimeError, AttributeError, TimeoutError):
             _within(ANSWER_SECONDS, lambda: self._store.set(f"left/{self.rank}", note))
 
@@ -148,7 +148,7 @@ class World:
         return self._call_store(take, seconds)
 
     def _call_store(self, call: Callable[[], _Result], seconds: float = 0.0) -> _Result:
-        """Call the store. seconds: time that the call itself may wait
+        """Call the store. seconds: maximum time that the call itself waits
 
         Raises RuntimeError if the store is gone, and ResourceError if it does not answer.
         """

@@ -55,7 +55,7 @@ class Member:
 
 
 def _refused(name: str, reason: str) -> str:
-    """Why a member is refused: because its name points outside the archive, or for the given reason."""
+    """The reason to refuse a member: a name that points outside the archive, or else the given reason."""
     return "has a name that points outside the archive" if name.startswith("/") or ".." in name.split("/") else reason
 
 

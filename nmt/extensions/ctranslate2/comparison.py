@@ -120,7 +120,7 @@ def compare_engines(
 
 
 def largest_difference(loaded: LoadedModel, engine: CTranslate2Model, lines: Sequence[TokenIds]) -> float:
-    """The largest difference in the log-probability of any token, in nats, for the lines with random targets."""
+    """The largest difference, in nats, between the two log-probabilities of a token, for the lines with random targets."""
     generator = np.random.default_rng(2)
     targets = [generator.integers(len(SYMBOLS), loaded.pipeline.target.size, size=len(line)) for line in lines]
     ours = target_log_probs(loaded.model, lines, targets, TIED_BATCH_TOKENS)

@@ -160,8 +160,8 @@ class CTranslate2Engine(SearchEngine):
     """Runs searches with an exported model in CTranslate2.
 
     folder: folder of the exported model
-    part: the search, which `refusal` must not refuse
-    open_torch: opens the torch engine with the same options, for lines that have constraints or do not end; None without torch
+    part: the search; it must be one that `refusal` accepts
+    open_torch: opens a torch engine with these options, for lines with constraints or endless translations; None without torch
     takes_phrases: whether the torch engine supports phrases
     """
 
@@ -363,7 +363,7 @@ def search_settings(options: SearchOptions) -> dict[str, Any]:
         settings["length_penalty"] = 1e-9  # with 0, the search would stop when the best hypothesis of a step has ended
     if settings["length_penalty"]:
         settings["num_hypotheses"] = options.beam_size  # return all hypotheses that have ended by the end of the search
-        if options.stop == "best":  # nmt stops when no better hypothesis is possible, even if the beam is full before
+        if options.stop == "best":  # nmt stops when no better hypothesis is possible, even if the beam fills up earlier
             settings["patience"] = PATIENCE
     return settings
 

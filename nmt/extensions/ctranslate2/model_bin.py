@@ -57,7 +57,7 @@ UNKNOWN_PARTS: Final = (  # parts of array names in networks that cannot be impo
     "q_norm",
     "project_in",
 )
-# Names of segmenters that converters copy into the folder, or that packages place next to it.
+# File names of segmenters that converters copy into the folder, or that packages place next to it.
 COPIED_SEGMENTERS: Final = (
     ("source.spm", "target.spm"),
     ("sentencepiece.model",),
@@ -120,7 +120,7 @@ def read_ctranslate2(folder: Path, files: TextFiles) -> ImportedModel:
                 ImportedSide.of(language, ids, len(ids), *ends, segmenters[-1 if i else 0], files.tokenizer, path)
             )
         from_zero = bool(arrays.get(FROM_ZERO, False))
-        first = None if from_zero else tables[1][ids[config.decoder_start_token or ""]]  # `ids`: ids of the target
+        first = None if from_zero else tables[1][ids[config.decoder_start_token or ""]]  # `ids`: now the target's
         is_joint = same_vocabulary(*sides) and np.array_equal(tables[0], tables[1])
         options = _options(arrays, name, config, is_joint, file)
         return ImportedModel.of(

@@ -88,7 +88,7 @@ class SetReport:
         self.pairs, self.examined = pair_set.num_pairs, examined.num_pairs  # only the examined pairs were read
         self.unit: Literal["words", "tokens"] = "tokens" if has_tokens else "words"  # unit of the lengths
         self.lengths = examined.lengths.rows()  # the histograms "source", "target" and "ratio"
-        self.correlation = examined.lengths.correlation  # Pearson's correlation between the lengths of both sides
+        self.correlation = examined.lengths.correlation  # Pearson's correlation between the lengths of the two sides
         self.sides: dict[str, dict[str, Any]] = {}
         for i, side in enumerate(SIDES):
             tokens, words = int(examined.tokens[i]), int(examined.words[i])

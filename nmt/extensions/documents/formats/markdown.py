@@ -105,7 +105,7 @@ class _Parser:
         return self._markdown.parseInline(text, self._environment(text))[0].children or []
 
     def read(self, text: str, is_paragraph: bool) -> tuple[list[str], str]:
-        """Return the structure and the words of a text. is_paragraph: whether to parse it as blocks, not as inline text"""
+        """Return the structure and the words of a text. is_paragraph: whether to parse it as blocks rather than as inline text"""
         blocks = self._markdown.parse(text, self._environment(text)) if is_paragraph else []
         inline = [child for token in blocks for child in token.children or ()] if is_paragraph else self.inline(text)
         before = ["", *(token.markup * token.nesting for token in inline)]  # the text of an autolink is its address
