@@ -94,7 +94,7 @@ def kind_of_folder(folder: Path) -> str:
 
 
 def open_engine(request: EngineRequest) -> SearchEngine:
-    """Open the engine that the options name, or with `auto` the first that does not refuse. Raises UserError if all refuse."""
+    """Open the engine that the options name, or with `auto` the first that accepts the request. Raises UserError if none does."""
     known, given, reason = engines(), request.options.engine, ""
     readers = [name for name, engine in known.items() if set(engine.folder_kinds) & set(request.kinds)]
     if readers and given not in (AUTO, *readers):
