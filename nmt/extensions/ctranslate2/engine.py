@@ -1,6 +1,6 @@
 """The CTranslate2 engine (https://opennmt.net/CTranslate2): runs the searches whose results are the same as with torch.
 
-It searches a model that `nmt export` wrote, and does not need torch. Hypotheses are ranked here with nmt's length penalty.
+It uses a model that `nmt export` wrote, and does not need torch. Hypotheses are ranked here with nmt's length penalty.
 The few lines where CTranslate2 would search differently go to the torch engine.
 """
 
@@ -31,8 +31,8 @@ from nmt.translate.engine import BatchOutcome, EncodedLine, SearchEngine
 from nmt.translate.options import MAX_DEFAULT_REPLICAS, TranslatorOptions
 from nmt.translate.results import NOT_FINITE, Candidate, Failure, PairScore, retry_split
 
-SHORTLIST: Final = "shortlist"  # wrapper that CTranslate2 also supports, as a vocabulary map
-MAP_FILE: Final = "vmap.txt"  # file of an exported folder: target tokens by source token
+SHORTLIST: Final = "shortlist"  # the wrapper that CTranslate2 also supports, in the form of a vocabulary map
+MAP_FILE: Final = "vmap.txt"  # file of an exported folder: target tokens for each source token
 POSITIONS: Final = 2048  # minimum number of positions per side of an exported model; CTranslate2 stops at the last one
 # Source tokens per batch, including padding. Each value was the fastest of those tried (docs/measurements.md). With a vocabulary
 # map, fewer source tokens leave fewer target tokens to choose from.
@@ -42,9 +42,9 @@ MAP_BATCH_TOKENS: Final = 256
 MAX_PENALTY_EXPONENT: Final = (
     0.6  # with a larger exponent, hypotheses that ended later occasionally won (docs/measurements.md)
 )
-PATIENCE: Final = 2.0  # multiple of the beam size; with 1, 5 of 1,000 translations of Multi30k differed, with 1.5 none
+PATIENCE: Final = 2.0  # multiple of the beam size; of 1,000 translations of Multi30k, 5 differed with 1, none with 1.5
 TYPICAL_LENGTH: Final = 25  # tokens
-MAX_EMPTY_NATS: Final = -1e-3  # log-probability of an empty translation above which those of the others are inexact
+MAX_EMPTY_NATS: Final = -1e-3  # if an empty translation has a higher log-probability, those of the others are inexact
 MIN_PAUSE: Final = 0.001  # seconds between checks for finished batches
 MAX_PAUSE: Final = 0.05
 BATCHES_AHEAD: Final = 4  # batches per worker that are submitted before the first one has finished
@@ -157,11 +157,11 @@ def _has_gpu() -> bool:
 
 
 class CTranslate2Engine(SearchEngine):
-    """Searches an exported model with CTranslate2.
+    """Runs searches with an exported model in CTranslate2.
 
     folder: folder of the exported model
-    part: the search, which `refusal` must not refuse
-    open_torch: opens the torch engine with the same options, for lines that have constraints or do not end; None without torch
+    part: the search; it must be one that `refusal` accepts
+    open_torch: opens a torch engine with these options, for lines with constraints or endless translations; None without torch
     takes_phrases: whether the torch engine supports phrases
     """
 
@@ -348,7 +348,7 @@ class CTranslate2Engine(SearchEngine):
         return [found[i] if outcome is None else outcome for i, outcome in enumerate(outcomes)]
 
     def _together(self, chosen: list[int], lines: Sequence[EncodedLine]) -> list[int]:
-        """The indices of the lines to search again. With a vocabulary map, all lines of a batch determine the allowed tokens."""
+        """The indices of the lines to search again. With a vocabulary map, all lines of a batch share their allowed tokens."""
         return list(range(len(lines))) if chosen and self._settings["use_vmap"] else chosen
 
 
@@ -363,7 +363,7 @@ def search_settings(options: SearchOptions) -> dict[str, Any]:
         settings["length_penalty"] = 1e-9  # with 0, the search would stop when the best hypothesis of a step has ended
     if settings["length_penalty"]:
         settings["num_hypotheses"] = options.beam_size  # return all hypotheses that have ended by the end of the search
-        if options.stop == "best":  # nmt stops when no better hypothesis is possible, perhaps after the beam is full
+        if options.stop == "best":  # nmt stops when no better hypothesis is possible, even if the beam fills up earlier
             settings["patience"] = PATIENCE
     return settings
 

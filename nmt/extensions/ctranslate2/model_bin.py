@@ -57,7 +57,7 @@ UNKNOWN_PARTS: Final = (  # parts of array names in networks that cannot be impo
     "q_norm",
     "project_in",
 )
-# Names of segmenters that converters copy into the folder, or that packages place next to it.
+# File names of segmenters that converters copy into the folder, or that packages place next to it.
 COPIED_SEGMENTERS: Final = (
     ("source.spm", "target.spm"),
     ("sentencepiece.model",),
@@ -120,7 +120,7 @@ def read_ctranslate2(folder: Path, files: TextFiles) -> ImportedModel:
                 ImportedSide.of(language, ids, len(ids), *ends, segmenters[-1 if i else 0], files.tokenizer, path)
             )
         from_zero = bool(arrays.get(FROM_ZERO, False))
-        first = None if from_zero else tables[1][ids[config.decoder_start_token or ""]]  # `ids`: ids of the target
+        first = None if from_zero else tables[1][ids[config.decoder_start_token or ""]]  # `ids`: now the target's
         is_joint = same_vocabulary(*sides) and np.array_equal(tables[0], tables[1])
         options = _options(arrays, name, config, is_joint, file)
         return ImportedModel.of(
@@ -150,7 +150,7 @@ def _config(path: Path) -> CTranslate2Config:
 def _with_flags(config: CTranslate2Config, arrays: Mapping[str, Array], file: Path) -> CTranslate2Config:
     """Update the settings from the arrays, which contain all settings in early versions.
 
-    A decoder that starts from zeros comes from Marian. Its sources always end with EOS, even if the tokenizer is to add it.
+    A decoder that starts from zeros comes from Marian. Its sources always end with EOS, whatever the settings say.
     """
 
     def flag(name: str, default: bool) -> bool:
@@ -196,7 +196,7 @@ def _vocabulary(path: Path) -> dict[str, int]:
 
 
 class _File(BytesIO):
-    """Reads the bytes of a model.bin in order. Raises ValueError when they end too early."""
+    """Reads the bytes of a model.bin in order. Raises ValueError if they end too early."""
 
     def take(self, size: int) -> bytes:
         taken = self.read(size)

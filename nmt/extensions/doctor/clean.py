@@ -138,7 +138,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class JudgePairs:
-    """Worker task: judge the pairs of a chunk. rules: names of the rules; max_examples: maximum for each rule"""
+    """Worker task: judge the pairs of a chunk. rules: names of the rules; max_examples: maximum number per rule"""
 
     languages: tuple[str, str]
     rules: Sequence[str]

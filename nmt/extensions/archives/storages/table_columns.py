@@ -101,7 +101,7 @@ def _chosen(rows: Any, columns: list[int], path: Path, is_csv: bool) -> Iterator
 
 @cache
 def _warn_of_cells(path: Path, *row: bytes, is_csv: bool = False) -> None:
-    """Warn once if the first line seems to hold column names, or if its cells are in quotes. row: the cells of the first line"""
+    """Warn once if the first line seems to hold column names, or if its cells are quoted. row: the cells of the first line"""
     cells, name = [cell.removeprefix(BOM).decode(errors="replace") for cell in row], quoted(path)
     if not is_csv and len(cells) > 1 and all(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in cells):
         log.warn(

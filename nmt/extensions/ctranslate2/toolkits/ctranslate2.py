@@ -47,7 +47,7 @@ class CTranslate2(Toolkit):
         return read_ctranslate2(path, files)
 
     def check(self) -> None:
-        """Raises UserError if CTranslate2 is not installed, InputError if the --tune files differ in their number of lines."""
+        """Raise UserError if CTranslate2 is not installed, InputError if the --tune files have different numbers of lines."""
         import_ctranslate2()
         if self.options.tune:
             source, reference = self.options.tune

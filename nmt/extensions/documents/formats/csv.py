@@ -24,7 +24,7 @@ _NAMED_COLUMNS: Final = (("source", "target"), ("original", "translation"))  # u
 
 
 class _Columns(NamedTuple):
-    """The indices of the columns for a text and its translation, which may be the same."""
+    """The column indices of a text and its translation. Both may be the same column."""
 
     source: int
     target: int
@@ -139,7 +139,7 @@ def _ends(column: str) -> tuple[str, str]:
 
 
 def _of_languages(header: Sequence[str], languages: Languages, place: str) -> _Columns:
-    """The columns named after the model's languages, or with names that are usual in tables for translators. Raises UserError."""
+    """Columns with usual names in translators' tables, or else those named after the model's languages. Raises UserError."""
     names = [name.casefold() for name in header]
     for pair in _NAMED_COLUMNS:
         if set(pair) <= set(names):
