@@ -57,7 +57,7 @@ class Mixture:
     """
 
     def __init__(self, corpora: Sequence[tuple[str, int]], stages: Sequence[Stage], seed: int) -> None:
-        """corpora: name and number of pairs of each range of the data. Raises UserError if the weights do not fit them."""
+        """corpora: name and number of pairs of each range of the data. Raises UserError if the weights do not fit."""
         self.names, self.stages, self._seed = list(dict.fromkeys(name for name, _ in corpora)), stages, seed
         lengths = np.array([pairs for _, pairs in corpora], dtype=np.int64)
         starts = np.cumsum(lengths) - lengths

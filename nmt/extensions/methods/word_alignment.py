@@ -1,7 +1,7 @@
 """Alignment of the tokens in sentence pairs, learned from the pairs by expectation maximization.
 
 Two models that prefer the diagonal (Dyer et al., 2013, section 2), one for each direction, are trained to agree. A link is
-accepted if the product of their posteriors is large (Liang et al., 2006, "Alignment by Agreement", sections 3.2 and 4). A cell is
+accepted if the product of both posteriors is large (Liang et al., 2006, "Alignment by Agreement", sections 3.2 and 4). A cell is
 a source token combined with a target token of the same pair.
 Dimensions: N pairs, C cells of some pairs, K distinct cells of all pairs.
 """
@@ -26,7 +26,7 @@ MAX_CHUNK_CELLS: Final = 1 << 21
 MAX_PAIR_CELLS: Final = (
     1 << 24
 )  # limit per pair; 4,096 tokens per side reach it, and take 3.4 GB to align (203 bytes per cell)
-MAX_LEARNT_PAIRS: Final = 200_000  # evenly spaced; the probabilities of their cells are held in memory
+MAX_LEARNT_PAIRS: Final = 200_000  # evenly spaced in the data; the probabilities of their cells are held in memory
 ROUNDS: Final = 5
 TENSION: Final = 4.0  # lambda in Dyer et al.; their estimates are close to this for most language pairs
 NULL_SHARE: Final = 0.08  # p_0 in Dyer et al.: share of tokens that are not translations of any token
@@ -108,7 +108,7 @@ class GeneratedSide:
     frequencies: Floats
 
     def posteriors(self, cells: Cells, probabilities: Floats, groups: Indices) -> Floats:
-        """Return the probability (C,) of each link given the pair. probabilities: (C,); groups: (C,) the generated tokens"""
+        """Return the probability (C,) of each link given the pair. probabilities: (C,); groups: (C,) generated tokens' indices"""
         prior = cells.diagonal()
         prior *= (1 - NULL_SHARE) / np.bincount(groups, prior)[groups]
         joint = prior * probabilities

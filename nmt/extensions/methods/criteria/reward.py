@@ -132,7 +132,7 @@ class Reward(Criterion):
 
 
 def _of_one_sample(decoder: Part) -> Part:
-    """The decoder with the same options, but one hypothesis per sentence."""
+    """The same decoder and options, but with one hypothesis per sentence."""
     values = decoder.values if decoder.options is None else vars(decoder.options)
     return registry.choose(
         decoder.kind, decoder.name, {**values, "n_best": 1}

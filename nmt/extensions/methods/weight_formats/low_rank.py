@@ -50,7 +50,7 @@ class AdapterBase:
 
     @classmethod
     def of(cls, artefact: Artefact, scale: float) -> "AdapterBase":
-        """Raises UserError if the model is an adapter itself."""
+        """Describe the model in an artefact. Raises UserError if it is itself an adapter."""
         if LowRankOptions.file in artefact.manifest["files"]:
             merge = f"merge it first: nmt average --checkpoint {quoted(artefact.folder)}"
             raise UserError(
