@@ -104,10 +104,10 @@ SCENES = [
     Scene(
         sentence="In a terminal, `nmt translate` shows a prompt.",
         steps=(
-            ("nmt translate --model model\n", 10),
-            ("Where is the next bus stop?\n", 3),
-            ("I would like to have a cup of coffee, please.\n", 3),
-            ("My brother bought a new car yesterday.\n", 3),
+            ("nmt translate --model model\n", 45),
+            ("Where is the next bus stop?\n", 8),
+            ("I would like to have a cup of coffee, please.\n", 8),
+            ("My brother bought a new car yesterday.\n", 8),
         ),
         leave=END_OF_INPUT,
         picture="prompt",

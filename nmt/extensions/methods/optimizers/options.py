@@ -70,7 +70,7 @@ class AdafactorOptions:
     )
     adafactor_eps: tuple[float, float] = opt(
         (1e-15, 1e-3),
-        "lower bound for the root of the second moment, and for a matrix's root mean square",
+        "lower bounds for the second moment's root and a matrix's root mean square",
         above=0,
     )
     adafactor_clip: float = opt(

@@ -60,7 +60,7 @@ class ShortlistOptions:
     )
     frequent: int = opt(
         500,
-        "number of most frequent target tokens always allowed",
+        "how many frequent target tokens to always allow",
         group="Size of the shortlist",
         common=True,
         minimum=1,
