@@ -123,7 +123,7 @@ class Mixture:
         return replace(start, stage=stage, earlier=earlier, drawn=(0,) * len(self.names))
 
     def updates_left(self, part: PartStart) -> int | None:
-        """Number of updates from the start of a part to the end of its stage; None if the stage does not end at an update."""
+        """The number of updates from a part's start to the end of its stage; None if the stage does not end at an update."""
         last = self.stages[part.stage].updates
         return None if last is None else last - part.updates
 

@@ -20,7 +20,7 @@ from nmt.options import NoOptions
 
 
 class _OfFloatWeights(Kernel):
-    """A kernel for training only, because weights in other formats, such as int8, have no gradient."""
+    """A kernel for float weights in training. Weights in other formats, such as int8, have no gradient."""
 
     def fits(self, owner: Any, inputs: Tensor) -> bool:
         """See Kernel."""

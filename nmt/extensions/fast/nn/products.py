@@ -35,8 +35,8 @@ MAX_RELATIVE_DIFFERENCE: Final = (
 TRAINING_MEASUREMENT_SECONDS: Final = 0.5
 MIN_TRAINING_ROUNDS: Final = 7  # several rounds, because other processes may use the same cores
 INFERENCE_ROUNDS: Final = 3
-INFERENCE_ROWS: Final = 128  # number of states in a measured product
-ROW_MULTIPLE: Final = 64  # rows of 16-bit products on a CPU are padded to a multiple of this if there are enough
+INFERENCE_ROWS: Final = 128  # number of rows in a measured product
+ROW_MULTIPLE: Final = 64  # rows of 16-bit products on a CPU are padded to a multiple of this unless there are fewer
 MIN_ROWS: Final = 64  # with fewer rows, memory limits the speed, and torch computes the product
 
 _fastest: dict[tuple[int, int, bool], InferenceMatmul] = {}  # key: shape of the weight, and whether there is a bias
@@ -103,7 +103,7 @@ def _rounded(rows: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _float32_of(rows: Tensor, shape: torch.Size) -> Tensor:
     """Convert the first rows of a padded product (M, E) to float32: (..., E). shape: (..., D), shape of the states"""
-    # This must not be a view of the product, because the gates of LSTMs are masked in place.
+    # The result must not be a view of the product, because the gates of LSTMs are masked in place.
     output = rows.new_empty(*shape[:-1], rows.shape[1], dtype=torch.float32)
     output.view(-1, rows.shape[1]).copy_(rows[: shape[:-1].numel()])
     return output
@@ -210,7 +210,7 @@ def measured(rows: int, inputs: int, outputs: int) -> tuple[Matmul, float]:
 
 
 def speedup_of_type(dtype: torch.dtype, rows: int, inputs: int, outputs: int) -> float:
-    """The speedup of products in this type over float32 on a CPU, with gradients."""
+    """The speedup of products in this type over products in float32 on a CPU, including gradients."""
     states, weight = torch.randn(rows, inputs, requires_grad=True), torch.randn(outputs, inputs, requires_grad=True)
     cast = partial(torch.autocast, "cpu", dtype)
     with using(FastProducts("torch")):

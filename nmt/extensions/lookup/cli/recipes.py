@@ -111,7 +111,7 @@ def _read(script: Path, folder: Path) -> Recipe:
 
 
 def _write(name: str, recipes: Mapping[str, Recipe], output: Path, overwrite: bool) -> None:
-    """Write a recipe, the recipes that it uses, and shared files. Raises UserError if the folder holds anything else."""
+    """Write a recipe, the recipes that it uses, and shared files. Raises UserError if the folder has other content."""
     check_output(output, RECIPE_KIND, overwrite)
     with signals.Signals(), new_folder(output, RECIPE_KIND, {"recipe": name}) as temporary:
         for file in _files((name, *recipes[name].uses), recipes):

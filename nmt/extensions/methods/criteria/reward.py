@@ -65,7 +65,7 @@ class Reward(Criterion):
         )  # for validation; one sample per pair is enough
 
     def __call__(self, model: Model, batch: Batch) -> Loss:
-        """See Criterion. The loss is likelihood_weight * nll - reward. Its gradient is that of the estimator."""
+        """See Criterion. The loss is likelihood_weight * nll - reward; its gradient is estimated from the candidates."""
         size = self.context.pipeline.target.size
         nll = -_log_probs(model, batch, size)  # B
         candidates = self._candidates(batch, self.decoder if model.training else self.decoder_of_one)

@@ -1,7 +1,7 @@
 """Subword regularization: splits the words of training pairs differently in each epoch (Kudo, 2018; Provilkov et al., 2020).
 
 The split of a word is a pure function of (seed, epoch, pair, position in the sentence), so it does not depend on order, resuming
-or the number of ranks. The sampler of sentencepiece has the same distribution, but cannot do this, because it has one random
+or the number of ranks. sentencepiece's sampler has the same distribution, but is not such a function, because it has one random
 generator per thread. numpy splits all words of an update at once, and other threads can run meanwhile.
 """
 

@@ -66,7 +66,7 @@ class AdapterBase:
             return msgspec.convert(content, cls)
 
     def weights(self, adapter: Path) -> dict[str, Tensor]:
-        """The weights of the model. Raises ArtefactError if the model is missing or changed. adapter: folder of the adapter"""
+        """The model's weights. Raises ArtefactError if the model is missing or has changed. adapter: folder of the adapter"""
         fix = f"put the model that {quoted(adapter)} was trained on there, or link to it"
         try:
             artefact = Artefact(Path(self.folder), "model", "checkpoint")

@@ -65,7 +65,7 @@ def run(options: NewPluginOptions) -> None:
 
 
 class _Names(NamedTuple):
-    """What a new component is called: `my_model` as an option, `my-model` in the registry, and `MyModel` as a class."""
+    """The names of a new component: `my_model` as an option, `my-model` in the registry, and `MyModel` as a class."""
 
     option: str
     component: str
