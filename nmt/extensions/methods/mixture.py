@@ -57,7 +57,7 @@ class Mixture:
     """
 
     def __init__(self, corpora: Sequence[tuple[str, int]], stages: Sequence[Stage], seed: int) -> None:
-        """corpora: name and number of pairs of each range of the data. Raises UserError if the weights do not fit them."""
+        """corpora: name and number of pairs of each range of the data. Raises UserError if the weights do not fit."""
         self.names, self.stages, self._seed = list(dict.fromkeys(name for name, _ in corpora)), stages, seed
         lengths = np.array([pairs for _, pairs in corpora], dtype=np.int64)
         starts = np.cumsum(lengths) - lengths
@@ -123,7 +123,7 @@ class Mixture:
         return replace(start, stage=stage, earlier=earlier, drawn=(0,) * len(self.names))
 
     def updates_left(self, part: PartStart) -> int | None:
-        """Number of updates from the start of a part to the end of its stage; None if the stage does not end at an update."""
+        """The number of updates from a part's start to the end of its stage; None if the stage does not end at an update."""
         last = self.stages[part.stage].updates
         return None if last is None else last - part.updates
 

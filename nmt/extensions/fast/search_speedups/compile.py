@@ -35,7 +35,7 @@ class CompiledSearch(SearchSpeedup):
 
 
 def allow_graphs() -> None:
-    """Raise torch.compile's limit of 8 graphs per function, because it silently stops compiling beyond it."""
+    """Raise the limit of 8 graphs per function, beyond which torch.compile silently stops compiling."""
     from torch._dynamo import config
 
     config.recompile_limit = MAX_COMPILED_GRAPHS

@@ -24,7 +24,7 @@ def in_order_of_text(rows: Rows, is_backwards: bool, change: Change, keys: NDArr
 
 
 def refuse_columns(context: NoiseContext, sides: Collection[int], flag: str) -> None:
-    """Raise UserError if a column has values for the tokens of a side that the noise changes. flag: option of the noise"""
+    """Raise UserError if a column has values for the tokens of a side that the noise changes. flag: the noise's option"""
     for name, kind in context.column_kinds.items():
         if not {*sides}.isdisjoint(column_kind(kind).sides):
             raise UserError(

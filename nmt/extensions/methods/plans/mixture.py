@@ -1,4 +1,4 @@
-"""The batch plan for corpora mixed by weight. An epoch has as many pairs as the data, but some may be missing or repeated."""
+"""The batch plan for corpora mixed by weight. An epoch has as many pairs as the data, but may lack some and repeat others."""
 
 from typing import Any
 

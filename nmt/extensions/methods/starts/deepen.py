@@ -30,7 +30,7 @@ class Deepen(Start):
 def deepened_weights(run: Run, trained: TrainedModel) -> dict[str, Tensor]:
     """The weights that a run takes from a model with fewer layers. In the added layers, output weights become 0.
 
-    If the last weights of f are 0, x + f(x) is x, so at first the network's outputs are exactly those of the model.
+    If the last weights of f are 0, x + f(x) is x, so at first the network's outputs are exactly those of the smaller model.
     Raises UserError if the model does not have fewer layers, or if added layers would change the outputs.
     """
     if not run.model.residual_outputs:

@@ -65,7 +65,7 @@ def run(options: NewPluginOptions) -> None:
 
 
 class _Names(NamedTuple):
-    """What a new component is called: `my_model` as an option, `my-model` in the registry, and `MyModel` as a class."""
+    """The names of a new component: `my_model` as an option, `my-model` in the registry, and `MyModel` as a class."""
 
     option: str
     component: str
@@ -95,7 +95,7 @@ def _names(kind: str, file: Path, skeleton: str) -> _Names:
 
 
 def _options_of_examples(skeleton: str) -> set[str]:
-    """The names of all options that the commands of a skeleton's examples have without plug-ins."""
+    """The names of all options, except those of plug-ins, of the commands in a skeleton's examples."""
     files = (find_command(line.split()[1]) for line in example_commands(skeleton))
     commands: list[Command] = [importlib.import_module(file.module).COMMAND for file in files if file]
     groups = chain(*(command.own_groups().values() for command in commands))
@@ -103,7 +103,7 @@ def _options_of_examples(skeleton: str) -> set[str]:
 
 
 def _placeholders(kind: str) -> _Names:
-    """The names in the skeleton of a kind."""
+    """The placeholder names in the skeleton for a kind."""
     words = kind.split("-")
     return _Names(
         "_".join(["my", *words]), "-".join(["my", *words]), "".join(word.capitalize() for word in ["my", *words])
