@@ -37,7 +37,7 @@ UNUSED_NAME: Final = "<unused"  # prefix of the names of entries that no text us
 
 
 def read_model(model: bytes) -> tuple[int, list[Piece]]:
-    """The model's type (UNIGRAM_MODEL, BPE_MODEL, or that for words or characters) and its pieces. Raises ValueError."""
+    """The model's type (a value of MODEL_TYPE) and its pieces. Raises ValueError for anything but a SentencePiece model."""
     specs = (content for field, content in fields_of(model) if field == TRAINER_SPEC and isinstance(content, bytes))
     types = [
         value for spec in specs for field, value in fields_of(spec) if field == MODEL_TYPE and isinstance(value, int)
@@ -83,7 +83,7 @@ def rearranged(model: bytes, ids: Mapping[str, int], size: int, unk: int, eos: i
     """Reorder a model to nmt's ids, for another toolkit's vocabulary that has its own ids for the pieces.
 
     ids: the other vocabulary's ids by piece
-    size: number of its entries, with or without a name
+    size: number of its entries, including those without a name
     unk, eos: ids of its control symbols
     returns: the model, and the other vocabulary's id for each of nmt's ids; -1 for PAD and BOS, which it may lack
 
