@@ -71,7 +71,7 @@ PartReader = Callable[[Place], tuple[Array, Array]]
 
 @contextmanager
 def reading(what: str, place: object) -> Iterator[None]:
-    """Convert errors about unexpected content, including array sizes, to an ArtefactError `PLACE: not WHAT: why`."""
+    """Convert errors about unexpected content, including array sizes, to an ArtefactError: `PLACE: not WHAT: why`."""
     with expecting(what, place):
         try:
             yield

@@ -236,7 +236,7 @@ class _Layout:
     def put_map(self, name: str, x: float, y: float, cell: float, weights: NDArray[np.float32]) -> None:
         """Draw a map with a frame. name: its id in SVG; cell: size of a weight in points; weights: shape (queries, keys)"""
         right, bottom = x + cell * weights.shape[1], y + cell * weights.shape[0]
-        # with "none", the SVG stores one pixel per weight, and the viewer enlarges it
+        # with "none", the SVG stores one pixel per weight, and the viewer enlarges the image
         image = self.axes.imshow(
             weights, self.colours, interpolation="none", vmin=0, vmax=1, extent=(x, right, bottom, y)
         )

@@ -97,7 +97,7 @@ class Recorder:
                 self._add(previous[parent], beam, EOS, total)
 
     def _add(self, parent: int, beam: int, token: int, log_prob: float) -> int:
-        """Add a hypothesis and return its index. One with probability 0 is skipped and gets -1."""
+        """Add a hypothesis and return its index. A hypothesis with probability 0 is skipped, and its index is -1."""
         if log_prob == -math.inf:
             return -1
         self.rows.append((parent, self.rows[parent][1] + 1, beam, token, log_prob))

@@ -241,7 +241,7 @@ class _Meter:
         return Measurement(seconds, int(peak + slope * max(batch.cells - more, 0)), cells)
 
     def _kept_bytes(self) -> int:
-        """Bytes that training needs for any number of tokens besides the weights: gradients and the optimizer's state."""
+        """Bytes that training needs besides the weights, whatever the number of tokens: gradients and the optimizer's state."""
         tensors, _ = flat_optimizer(self.run.optimizer)
         trained = [parameter for parameter in self.run.model.parameters() if parameter.requires_grad]
         return size_of(tensors) + sum(parameter.numel() * parameter.element_size() for parameter in trained)
