@@ -40,7 +40,7 @@ def compare_with_toolkit(toolkit: Toolkit, imported: ImportedModel, model: Model
         return
     try:
         pairs = list(toolkit.scores(imported))
-    except Exception as error:  # the other toolkit may raise any exception; the model is already written
+    except Exception as error:  # the other toolkit may raise any exception, and the model has already been written
         log.warn(f"comparison with {toolkit.package} failed: {type(error).__name__}: {one_line(str(error))}")
         return
     own = force_decode(model, [np.array(pair.source) for pair in pairs], [pair.target for pair in pairs])

@@ -164,7 +164,7 @@ def sines_before_cosines(width: int) -> Indices:
 
 
 def _positions(arrays: Mapping[str, Any], width: int) -> tuple[str, Indices | None]:
-    """The value of --positions, and the order that it requires for the states' dimensions; None to keep the order."""
+    """The value of --positions, and the order of the states' dimensions that it requires; None if the order stays the same."""
     names = [f"model.{side}.embed_positions.weight" for side in STACKS]
     tables = [array_of(arrays, name) for name in names if name in arrays]
     for form, order in (("sinusoidal", sines_before_cosines(width)), ("t2t-sinusoidal", None)):

@@ -16,8 +16,8 @@ from nmt.weight_formats.base import weight_format
 def export_model(loaded: LoadedModel, output: Path, weights: str = FLOAT32) -> None:
     """Write a model folder, completely or not at all, with the temperature of the model's calibration.
 
-    weights: format of the written weights; the loaded model's are converted too. The temperature stays, because rounding
-        hardly changes the probabilities
+    weights: format of the written weights; those of the loaded model are converted too. The temperature is kept, because
+        rounding hardly changes the probabilities
     """
     if (wanted := weight_format(weights)) is not None:
         wanted.convert(loaded.model)

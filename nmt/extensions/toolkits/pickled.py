@@ -37,7 +37,7 @@ def read_pickled(path: Path, *allowed: type) -> Any:
 
 
 def check_archive(path: Path) -> None:
-    """Before a zip archive is read, raise ArtefactError if it is damaged or would expand far beyond its size."""
+    """Raise ArtefactError if a zip archive is damaged or would expand far beyond its size. Called before the archive is read."""
     try:
         if not zipfile.is_zipfile(path):
             return

@@ -50,7 +50,7 @@ class TextFiles:
     tokenizer: str = "none"
 
     def named_languages(self, source: object, target: object) -> tuple[str, str]:
-        """The chosen languages, or the model's own by default. Raises UserError if neither names them."""
+        """The chosen languages, or the model's own by default. Raises UserError if there are none."""
         named = [given or found for given, found in zip(self.languages, (source, target), strict=True)]
         for language, flag in zip(named, ("source", "target"), strict=True):
             if not isinstance(language, str) or not language:
@@ -65,7 +65,7 @@ class ImportedSide:
     """The text pipeline of a side, and the entry in the other model's vocabulary for each nmt entry.
 
     rows: (V,) index in the other vocabulary; -1 for PAD and BOS
-    is_copy: (V,) whether an nmt entry has no counterpart and uses the one for the unknown word
+    is_copy: (V,) whether an nmt entry has no counterpart and uses the row of the unknown word
     """
 
     side: Side
@@ -87,11 +87,11 @@ class ImportedSide:
         """Make a side from the entries of the other vocabulary.
 
         ids: id of each text
-        size: number of all entries, with or without a name
+        size: number of entries, including those without a name
         unk, eos: ids of these control symbols
         segmenter: a SentencePiece model or merges of subword-nmt; None if the entries are whole words
         place: location of the segmenter or the vocabulary, for errors
-        Raises ArtefactError for invalid files, and UserError for a vocabulary of pieces without their segmenter.
+        Raises ArtefactError for invalid files, and UserError for a vocabulary of pieces without its segmenter.
         """
         tags = tuple(tag for text in ids if LANGUAGE_TAG.fullmatch(tag := text.removeprefix(SPACE_MARK)))
 
@@ -228,7 +228,7 @@ def _check_whole_words(words: Collection[str], place: object) -> None:
 
 
 def only_file(path: Path, ending: str, without: str = "") -> Path:
-    """The file itself or, for a folder, the only file in it with the suffix. without: ignore names that contain this text
+    """The file itself or, for a folder, its only file with the given suffix. without: text in the names of ignored files
 
     Raises UserError for a folder with no such file, or with several.
     """

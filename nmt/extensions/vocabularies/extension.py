@@ -163,7 +163,7 @@ def _extended_sentencepiece(
 
 
 def cut_words(model: bytes, words: Sequence[str]) -> dict[str, list[str]]:
-    """Split each word into the texts of its pieces. Unknown parts, and parts split into bytes, become characters."""
+    """Split each word into the texts of its pieces. Unknown parts, and parts split into bytes, are split into characters."""
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     rows = zip(words, processor.encode(words, out_type=int), processor.encode(words, out_type=str), strict=True)
     result = {}

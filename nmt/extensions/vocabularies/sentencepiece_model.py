@@ -30,14 +30,14 @@ ADD_DUMMY_PREFIX: Final = 3  # fields of NormalizerSpec
 REMOVE_EXTRA_WHITESPACES: Final = 4
 MODEL_TYPE: Final = 3  # a field of TrainerSpec
 UNIGRAM_MODEL, BPE_MODEL = 1, 2  # values of MODEL_TYPE; the others are words and characters
-ID_FIELDS: Final = {UNK: 40, BOS: 41, EOS: 42, PAD: 43}  # fields of TrainerSpec; the field of each name is 5 higher
+ID_FIELDS: Final = {UNK: 40, BOS: 41, EOS: 42, PAD: 43}  # fields of TrainerSpec for ids; those for names are 5 higher
 SENTENCEPIECE_START: Final = b"\n"  # first byte of a model: the tag of the field PIECES
 LANGUAGE_TAG: Final = re.compile(r">>\S+<<")  # language tags of OPUS-MT's multilingual models
 UNUSED_NAME: Final = "<unused"  # prefix of the names of entries that no text uses
 
 
 def read_model(model: bytes) -> tuple[int, list[Piece]]:
-    """The model's type (UNIGRAM_MODEL, BPE_MODEL, or that for words or characters) and its pieces. Raises ValueError."""
+    """The model's type (a value of MODEL_TYPE) and its pieces. Raises ValueError for anything but a SentencePiece model."""
     specs = (content for field, content in fields_of(model) if field == TRAINER_SPEC and isinstance(content, bytes))
     types = [
         value for spec in specs for field, value in fields_of(spec) if field == MODEL_TYPE and isinstance(value, int)
@@ -83,7 +83,7 @@ def rearranged(model: bytes, ids: Mapping[str, int], size: int, unk: int, eos: i
     """Reorder a model to nmt's ids, for another toolkit's vocabulary that has its own ids for the pieces.
 
     ids: the other vocabulary's ids by piece
-    size: number of its entries, with or without a name
+    size: number of its entries, including those without a name
     unk, eos: ids of its control symbols
     returns: the model, and the other vocabulary's id for each of nmt's ids; -1 for PAD and BOS, which it may lack
 

@@ -85,7 +85,7 @@ class History:
     folder: folder of the run
     pair: languages, such as "en-de"
     model: name of the model
-    preset: the preset that matches its settings, except for its length; None if there is none
+    preset: the preset that matches the run's settings, except for the length; None if there is none
     parameters: number of weights
     updates: one record per update
     validations: one record per validation, with the cost of the update before it
@@ -147,7 +147,7 @@ class History:
 def read_run(folder: Path) -> History:
     """The history of a run.
 
-    Raises UserError if the folder is not a run, ArtefactError if it is damaged or has no complete checkpoint.
+    Raises UserError if the folder is not a run, and ArtefactError if it is damaged or has no complete checkpoint.
     """
     updates, validations = read_records(folder)
     checkpoint = _newest(folder)
@@ -192,7 +192,7 @@ def runs_here(command: str) -> list[Path]:
 def read_records(folder: Path) -> tuple[list[Record], list[Record]]:
     """The records of a run's updates and validations. An incomplete last line, which is being written, is skipped.
 
-    Raises UserError if the folder is not a run, ArtefactError for a line that is not a record.
+    Raises UserError if the folder is not a run, and ArtefactError for a line that is not a record.
     """
     path = folder / METRICS_FILE
     if (folder / SWEPT_FILE).is_file():
@@ -223,9 +223,9 @@ def read_records(folder: Path) -> tuple[list[Record], list[Record]]:
 
 
 def _newest(run: Path) -> Artefact:
-    """The newest complete checkpoint. A run in progress may delete one in the meantime.
+    """The newest complete checkpoint. A run in progress may delete checkpoints in the meantime.
 
-    Raises OtherFormatError if another version of nmt wrote the newest.
+    Raises OtherFormatError if another version of nmt wrote it.
     """
     for folder in reversed(Checkpoints(run).all()):
         try:
@@ -257,7 +257,7 @@ def _parameters(checkpoint: Artefact) -> int:
 
 
 def _preset(settings: dict[str, Any]) -> str | None:
-    """The preset that matches the run's settings, except for its length. Of several, the one with the most matching values."""
+    """The preset that matches the run's settings, except for the length. Of several, the one with most matching values."""
 
     def common(preset: Mapping[str, Any]) -> set[str]:
         return {key for key, v in preset.items() if settings.get(key) == (list(v) if isinstance(v, tuple) else v)}
@@ -269,19 +269,19 @@ def _preset(settings: dict[str, Any]) -> str | None:
 
 
 def read_stats(path: Path) -> TranslationStats:
-    """The statistics of a translation. Raises UserError if the file cannot be read, ArtefactError for other content."""
+    """The statistics of a translation. Raises UserError if the file cannot be read, and ArtefactError for other content."""
     return _read(path, TranslationStats, "nmt translate --stats")
 
 
 def read_scores(path: Path) -> list[SavedScore]:
-    """The rows of a file of scores. Raises UserError if it cannot be read, ArtefactError for other content."""
+    """The rows of a file of scores. Raises UserError if it cannot be read, and ArtefactError for other content."""
     return _read(path, list[SavedScore], "nmt evaluate --json")
 
 
 def read_bleu(path: Path) -> SavedScore:
     """The BLEU in a file of scores.
 
-    Raises UserError if the file cannot be read or does not have the BLEU of one system, ArtefactError for other content.
+    Raises UserError if the file cannot be read or does not have the BLEU of one system, and ArtefactError for other content.
     """
     rows = read_scores(path)
     if len({row.system for row in rows}) > 1:

@@ -60,5 +60,5 @@ def markdown_text(text: str) -> str:
 
 
 def latex_text(text: str) -> str:
-    """Escape a text for LaTeX. Characters beyond ASCII need an engine that reads UTF-8, as all current engines do."""
+    """Escape text for LaTeX. Characters beyond ASCII need an engine that reads UTF-8, as all current engines do."""
     return "".join(LATEX.get(character, character) for character in text).replace(PLUS_MINUS, r"$\pm$")

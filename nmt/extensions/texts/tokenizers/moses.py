@@ -28,7 +28,7 @@ class MosesTokenizer(Tokenizer):
 
     @cached_property
     def _moses(self) -> tuple[Any, Any]:
-        import sacremoses  # imported late, because it takes a second
+        import sacremoses  # imported only here, because this takes a second
 
         language = base_language(self.language)  # sacremoses does not support regions
         return sacremoses.MosesTokenizer(lang=language), sacremoses.MosesDetokenizer(lang=language)
@@ -45,7 +45,7 @@ class AggressiveMosesTokenizer(MosesTokenizer):
 
 
 def missing_rules(language: str) -> str:
-    """A message about what Moses lacks for a language; empty if it lacks nothing."""
+    """A message about what Moses lacks for a language; empty if nothing is missing."""
     from sacremoses.corpus import NonbreakingPrefixes
 
     base = base_language(language)

@@ -1,4 +1,4 @@
-"""Subwords of imported models that have more pieces in the vocabulary than in the segmenter."""
+"""Subwords of imported models whose vocabulary has more pieces than the segmenter."""
 
 from collections.abc import Sequence
 from functools import cached_property

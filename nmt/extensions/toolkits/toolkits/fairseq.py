@@ -1,6 +1,6 @@
 """Imports checkpoints of fairseq's Transformers (https://github.com/facebookresearch/fairseq) and their dictionaries.
 
-The import handles these differences: the decoder's first input is the end symbol, the first position has number 2, and the
+The import handles these differences: the decoder's first input is the end symbol, positions are counted from 2, and the
 epsilon of layer normalisation is 1e-5. fairseq's sinusoids become a table of learned positions with the same length.
 """
 
@@ -60,7 +60,7 @@ EQUAL_ARGUMENTS: Final = (
     *FAIRSEQ_SIZES.values(),
     "normalize_before",
     "learned_pos",
-)  # arguments that must be equal in encoder and decoder
+)  # arguments that must be the same for encoder and decoder
 OUTPUTS: Final = ("decoder.output_projection.weight", "decoder.embed_out")  # new and old names of the output layer
 
 
@@ -77,8 +77,8 @@ class Fairseq(Toolkit):
     def read(self, path: Path, files: TextFiles) -> ImportedModel:
         """Read a checkpoint, or a folder that contains one.
 
-        files: vocabularies (by default `dict.LANGUAGE.txt` next to the checkpoint) and segmenters (by default one with a usual
-            name there)
+        files: vocabularies (by default `dict.LANGUAGE.txt` next to the checkpoint) and segmenters (by default a file
+            there with a usual name)
         Raises ArtefactError for damaged files, and UserError for other kinds of models.
         """
         file = only_file(path, ".pt")

@@ -101,7 +101,7 @@ class Marian(Toolkit):
         return ""
 
     def scores(self, imported: ImportedModel) -> Iterator[ScoredPair]:
-        """Yield translations of random sources, as pymarian cannot score pairs. It may abort, so it runs in its own process."""
+        """Yield translations of random sources, because pymarian cannot score pairs. It has its own process, as it may abort."""
         sources = [source for [source] in random_lines(imported.source)]
         settings = {
             "models": imported.place,

@@ -19,7 +19,7 @@ LOAD_WEIGHT: Final = "weight of the loss that balances the tokens per expert; on
 
 
 def check_experts(o: Any, num_layers: int = 0) -> None:
-    """Raise ValueError for contradictory options of experts.
+    """Raise ValueError for contradictory options for experts.
 
     num_layers: number of layers, of which every n-th has experts; 0 if the mixtures are between the layers
     """

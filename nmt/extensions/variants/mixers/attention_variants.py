@@ -1,7 +1,7 @@
 """Variants of self-attention: a window, relative or rotary positions, and fewer heads for keys and values.
 
 Dimensions: B sentences, T positions, D width, H heads, G heads of keys and values (each for H / G query heads), K and V
-width of a head's keys and values; in a search W hypotheses per sentence, N = B * W rows, E entries.
+width of a head's keys and values; in a search, W hypotheses per sentence, N = B * W rows, E entries.
 """
 
 from dataclasses import replace
@@ -170,7 +170,7 @@ def window_mask(length: int, window: int, mask: Tensor | None, causal: bool, dev
 def entry_ages(ancestors: Tensor, num_entries: int) -> Tensor:
     """The distance of each entry of a search from the newest position, the same for all sentences: (E,) int64.
 
-    ancestors: (N, t), see State; entries that are no hypothesis's ancestor get 0
+    ancestors: (N, t), see State; entries that are not an ancestor of any hypothesis get 0
     """
     ages = torch.arange(ancestors.shape[1] - 1, -1, -1, device=ancestors.device).expand_as(ancestors)  # N t
     return ancestors.new_zeros(num_entries).scatter_(0, ancestors.flatten(), ages.flatten())

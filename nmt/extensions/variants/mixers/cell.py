@@ -1,4 +1,4 @@
-"""The base class of mixers that store the past in one vector per hypothesis, its cell."""
+"""The base class of mixers that store the past in one vector per hypothesis, called its cell."""
 
 import torch
 from torch import Tensor

@@ -21,7 +21,7 @@ class AttentionVariantOptions:
     )
 
     def is_active(self) -> bool:
-        """Whether these options, or positions inside self-attention, call for a different mixer than the paper's."""
+        """Whether these options, or positions inside self-attention, require a mixer other than the paper's."""
         by_positions = isinstance(self, TransformerOptions) and self.positions in ("relative", "rotary")
         return by_positions or self.kv_heads is not None or self.attention_window is not None
 

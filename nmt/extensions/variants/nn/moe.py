@@ -22,7 +22,7 @@ from nmt.nn.extra_losses import ExtraLosses, add_losses, token_rows
 from nmt.nn.matmul import product
 
 MIN_DEVIATION: Final = 1e-6  # minimum standard deviation of the gates' noise, because equation 9 divides by it
-MIN_SQUARED_MEAN: Final = 1e-10  # added to the squared mean in CV^2, because that is 0 if a batch reaches no expert
+MIN_SQUARED_MEAN: Final = 1e-10  # added to the squared mean in CV^2, because the mean is 0 if a batch reaches no expert
 GROUPED_ALIGNMENT: Final = 8  # number of bfloat16 values in 16 bytes, the alignment that CUDA's grouped products need
 
 GateKind = Literal["noisy-top-k", "balanced"]
@@ -134,7 +134,7 @@ class NoisyTopKGate(nn.Module):
         after = before.refined(pairs.flatten(), choices.flatten(), gates.flatten(), experts)
         if not with_losses:
             return after
-        # kth_excluding: the k-th highest of the other logits. For an expert among the k highest, that is number k + 1.
+        # kth_excluding: the k-th highest of the other logits. For an expert among the k highest, this is number k + 1.
         chosen = torch.zeros_like(logits, dtype=torch.bool).scatter_(1, choices, True)
         probability = torch.ones_like(logits)
         if k < experts:
@@ -147,8 +147,8 @@ class NoisyTopKGate(nn.Module):
 class BalancedGate(nn.Module):
     """Strictly balanced gating (appendix F), with separate weights for each of G groups. experts: number of experts per group
 
-    In training, each expert takes the m = k |X| / E tokens of the batch with its highest gates. In evaluation, each expert has
-    a learned threshold, so that a token's experts do not depend on the batch.
+    In training, each expert takes the m = k |X| / E tokens of the batch for which its gates are highest. In evaluation, each
+    expert has a learned threshold, so that a token's experts do not depend on the batch.
     """
 
     def __init__(self, groups: int, width: int, experts: int, active: int) -> None:
@@ -203,7 +203,7 @@ class MixtureOfExperts(FeedForward):
     One tensor holds the weights of all experts; its first dimension is the expert.
     """
 
-    can_be_captured = False  # the sizes of its products depend on the gates
+    can_be_captured = False  # the sizes of the matrix products depend on the gates
     residual_outputs = ("outer*",)
 
     def __init__(self, shape: ExpertShape) -> None:
@@ -311,7 +311,7 @@ def grouped_product(rows: Tensor, weight: Tensor, counts: Tensor) -> Tensor:
     active = [(group, size) for group, size in enumerate(counts.tolist()) if size]
     if not active:
         return rows.new_zeros(0, weight.shape[1])
-    # With gradient, the results of `unbind` share one gradient tensor; each weight[group] would need its own, full-size one.
+    # With gradient, the results of `unbind` share one gradient tensor. Each weight[group] would need its own, of full size.
     matrices: Any = weight.unbind() if torch.is_grad_enabled() and weight.requires_grad else weight
     parts = rows.split([size for _, size in active])
     return torch.cat([product(part, matrices[group]) for part, (group, _) in zip(parts, active, strict=True)])

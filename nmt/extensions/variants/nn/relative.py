@@ -1,6 +1,6 @@
 """Relative positions (Shaw et al., 2018): vectors for the distance from a query to a key.
 
-Dimensions: B sentences, T queries, H heads, K and V width of a head's keys and values; in a search W hypotheses per sentence
+Dimensions: B sentences, T queries, H heads, K and V width of a head's keys and values; in a search, W hypotheses per sentence
 and E entries of a cache.
 """
 

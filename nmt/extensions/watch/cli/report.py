@@ -87,7 +87,7 @@ def run(options: ReportOptions) -> None:
 
 
 def _tflops(text: str) -> float:
-    """A positive number, or the TFLOPS of a device in the paper's footnote. Raises ValueError for anything else."""
+    """A positive number, or the TFLOPS of a device named in the paper's footnote. Raises ValueError for anything else."""
     devices = {name.lower(): tflops for name, tflops in SUSTAINED_TFLOPS.items()}
     try:
         tflops = devices.get(text.lower()) or float(text)
@@ -189,7 +189,7 @@ def report_table(
 
     test_set: test set of the runs, if it is not the paper's
     tflops: sustained TFLOPS (10^12 operations per second) of one device, if given
-    is_exact: whether to print all digits of numbers; unknown numbers are then empty
+    is_exact: whether to print all digits of numbers, and nothing for unknown numbers
     """
     unknown, power = ("", _exact) if is_exact else ("-", _power)
     columns = {

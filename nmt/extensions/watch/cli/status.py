@@ -21,7 +21,7 @@ DIED: Final = (
     "the process ended without recording why: it was killed by `kill -9` or ran out of memory, or the machine stopped"
 )
 LATE_LINES: Final = 3  # number of log intervals after which the last logged speed no longer describes the run
-MIN_LATE_SECONDS: Final = 60.0  # a run counts as late only after this, because a validation may take as long
+MIN_LATE_SECONDS: Final = 60.0  # a run counts as late only after this time, because a validation may take as long
 RUNS_HEADER: Final = "run", "state", "update", "loss", "best", "ETA", "last record"
 RIGHT: Final = (2, 3, 5, 6)  # right-aligned columns, which contain numbers
 UNKNOWN: Final = f"no process holds the run, and there is no {STATUS_FILE} that says why"

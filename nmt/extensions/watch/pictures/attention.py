@@ -122,7 +122,7 @@ def visible_token(token: str, max_cells: int) -> str:
 
 
 def check_picture(path: Path) -> None:
-    """Raise UserError unless attention can be drawn into a file of this name. Call it before the work starts."""
+    """Raise UserError unless attention can be drawn to a file with this name. Called before the work starts."""
     check_file_name(path, ATTENTION_ENDINGS, "attention is drawn")
     if path.suffix.lower() != ".html":
         check_matplotlib(quoted(path))
@@ -131,7 +131,7 @@ def check_picture(path: Path) -> None:
 def write_attention(path: Path, sentences: Sequence[AttentionMaps]) -> None:
     """Draw all sentences as a page (.html), or the first one as a picture (.svg, .png), depending on the file's name.
 
-    Raises UserError as check_picture does, InputError if there is no sentence, ResourceError if the file cannot be written.
+    Raises UserError as check_picture does, InputError if there is no sentence, and ResourceError if the file cannot be written.
     """
     check_picture(path)
     if not sentences:
@@ -236,7 +236,7 @@ class _Layout:
     def put_map(self, name: str, x: float, y: float, cell: float, weights: NDArray[np.float32]) -> None:
         """Draw a map with a frame. name: its id in SVG; cell: size of a weight in points; weights: shape (queries, keys)"""
         right, bottom = x + cell * weights.shape[1], y + cell * weights.shape[0]
-        # with "none", the SVG stores one pixel per weight, and the viewer enlarges it
+        # with "none", the SVG stores one pixel per weight, and the viewer enlarges the image
         image = self.axes.imshow(
             weights, self.colours, interpolation="none", vmin=0, vmax=1, extent=(x, right, bottom, y)
         )
@@ -247,7 +247,7 @@ class _Layout:
     def put_text(
         self, text: str, x: float, y: float, side: str = "left", size: float = FONT_POINTS, upward: bool = False
     ) -> None:
-        """Draw a text with its left, center or right at x and its middle at y. upward: whether it is rotated to read upwards"""
+        """Draw text with its left, center or right at x and its middle at y. upward: whether it is rotated to read upwards"""
         turn = 90 if upward else 0
         self.axes.text(x, y, text, fontsize=size, ha=side, va="center_baseline", rotation=turn, rotation_mode="anchor")
 

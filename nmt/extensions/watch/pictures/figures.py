@@ -54,7 +54,7 @@ Bars = Sequence[tuple[str, int]]  # labels and counts
 
 
 def check_file_name(path: Path, endings: Collection[str], action: str) -> None:
-    """Raise UserError unless a file to write has one of these extensions, and its folder exists.
+    """Raise UserError unless a file to be written has one of these extensions, and its folder exists.
 
     action: start of the message, such as "a graph is drawn"
     """

@@ -1,4 +1,4 @@
-"""Tokens as a reader of pictures should see them: spaces instead of subword markers, and which tokens form a word."""
+"""Tokens as shown in pictures, with spaces instead of subword markers, and the words that the tokens belong to."""
 
 from collections.abc import Sequence
 from typing import Final

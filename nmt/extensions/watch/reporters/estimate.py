@@ -32,7 +32,7 @@ WITHIN_WARMUP: Final = (
 LONG_HOURS: Final = 168.0  # a week
 MAX_SHARED_CORES: Final = 0.6  # number of this run's cores that other programs may use before a message is logged
 MAX_NAMED_PRESETS: Final = 3
-VARIATIONS: Final = "table3-"  # prefix of presets that repeat a published ablation; they are not meant to be cheap
+VARIATIONS: Final = "table3-"  # prefix of presets that reproduce a published ablation; they are not meant to be cheap
 
 
 class OtherPrograms:

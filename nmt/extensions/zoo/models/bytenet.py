@@ -107,7 +107,7 @@ class ByteNet(Model):
         """
         o = self.options
         rounded = -(-source // o.bucket) * o.bucket
-        # 1.2 * 50 is 60.000000000000001 in float64, so ignore a thousandth of a position.
+        # 1.2 * 50 is 60.000000000000001 in float64, so a thousandth of a position is ignored.
         return torch.ceil(rounded.double() * o.unfold_factor + o.unfold_offset - 1e-3).long().clamp(min=1)
 
     def forward(self, batch: Batch) -> Output:

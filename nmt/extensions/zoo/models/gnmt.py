@@ -77,7 +77,7 @@ class Gnmt(Model):
         states, weights = self.first(gates, memory["keys"], memory["values"], memory["mask"], self.clip)  # T B D, B T S
         contexts = (weights.to(states.dtype) @ memory["memory"]).transpose(0, 1)  # T B M
         for i, layer in enumerate(self.decoder, 1):
-            inputs = torch.cat([self._dropout(states), contexts], -1)  # the contexts' dropout was applied to the memory
+            inputs = torch.cat([self._dropout(states), contexts], -1)  # dropout has already been applied to the memory
             states = self._add(layer(inputs, clip=self.clip), states, i)
         return Output(self._features(states, contexts, words).transpose(0, 1), {}, attention=weights)
 

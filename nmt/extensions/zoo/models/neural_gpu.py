@@ -98,7 +98,7 @@ class NeuralGpu(Model):
         return Output(torch.stack(features, 1), {})
 
     def _encode(self, source: Tensor) -> tuple[Tensor, Tensor]:
-        """Encode (B, S) to the memory (B, m, n, h) after each sentence's n steps, zero after its n positions, and to n (B,)."""
+        """Encode (B, S). Returns the memory (B, m, n, h) after n steps, zero after n positions, and each sentence's n (B,)."""
         lengths = (source != PAD).sum(1) + self.options.memory_offset
         longest = source.shape[1] + self.options.memory_offset
         embedded = self.source_embedding(pad(source, (0, self.options.memory_offset), value=PAD))  # B n m
