@@ -45,7 +45,7 @@ class Schedule:
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a state that state_dict returned. Raises ValueError if it does not fit this schedule."""
+        """Restore a state that state_dict returned. Raises ValueError if the state does not fit this schedule."""
 
 
 def warmup_factor(update: int, warmup_updates: int) -> float:
