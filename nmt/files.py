@@ -98,7 +98,7 @@ def new_file(path: Path, needed: int | None = None) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    """Open a file or folder read-only, as a descriptor."""
+    """Open a file or folder read-only. Yields its descriptor."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe does not block, but causes an error later
     try:
         yield handle
@@ -246,7 +246,7 @@ def write_output(path: Path, data: bytes) -> None:
 
 
 def open_to_append(path: Path) -> int:
-    """Open a growing file, such as a log, as a descriptor. It is created if it does not exist. Raises ResourceError."""
+    """Open a growing file, such as a log, or create it, and return its descriptor. Raises ResourceError."""
     try:
         return open_without_following(str(path), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC)
     except OSError as error:

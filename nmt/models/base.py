@@ -27,7 +27,7 @@ from nmt.symbols import PAD
 
 FLOAT32_BYTES: Final = 4
 INT64_BYTES: Final = 8
-# Matrix products of an update for each one in the forward pass: itself, and the gradients of its input and its weight.
+# Each matrix product of the forward pass costs this many in an update: itself, and the gradients of its input and weight.
 PRODUCTS_PER_UPDATE: Final = 3
 
 
@@ -110,7 +110,7 @@ class SearchScorer:
 def scorer_for_search(scorer: Scorer) -> Scorer:
     """Return the Scorer for one search, in inference mode and under the current autocast.
 
-    This is the result of the method `for_search()`, which looks up the weights once, or the Scorer itself without such a method.
+    This is the result of `for_search()`, which looks up the weights once, or the Scorer itself if it does not have that method.
     """
     for_search: Callable[[], Scorer] = getattr(scorer, "for_search", lambda: scorer)
     return for_search()

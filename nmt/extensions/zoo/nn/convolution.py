@@ -2,7 +2,7 @@
 
 A convolution with kernel size k reads k *taps* at each position, `dilation` positions apart. These input vectors are
 concatenated and multiplied by one matrix. In a search, the *history* of a convolution holds the inputs of each sentence's
-latest entries (see State in nmt.models.base). So a step only gathers its taps, and no vectors move when hypotheses change places.
+latest entries (see State in nmt.models.base). So a step only gathers its taps, and no vectors move when hypotheses are reordered.
 Dimensions: B sentences, T positions, C inputs, E outputs, W hypotheses per sentence, N = B * W rows, R slots of a history.
 """
 

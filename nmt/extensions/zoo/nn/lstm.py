@@ -42,7 +42,7 @@ class LstmForm:
 
 
 class LstmCell(nn.Module):
-    """The recurrent part of an LSTM, for gates (..., 4 H) that were already computed from the inputs."""
+    """The recurrent part of an LSTM, for gates (..., 4 H) that have already been computed from the inputs."""
 
     is_recurrent = True
     peepholes: nn.Parameter | None
