@@ -1,4 +1,4 @@
-"""The options of the zoo's models. Imports no torch, so that `--help` is fast."""
+"""The options of the zoo's models. This module does not import torch, so that `--help` is fast."""
 
 import re
 from typing import Final, Literal, NamedTuple

@@ -2,7 +2,7 @@
 
 A convolution with kernel size k reads k *taps* at each position, `dilation` positions apart. These input vectors are
 concatenated and multiplied by one matrix. In a search, the *history* of a convolution holds the inputs of each sentence's
-latest entries (see State in nmt.models.base). So a step only gathers its taps, and no vectors move when hypotheses change places.
+latest entries (see State in nmt.models.base). So a step only gathers its taps, and no vectors move when hypotheses are reordered.
 Dimensions: B sentences, T positions, C inputs, E outputs, W hypotheses per sentence, N = B * W rows, R slots of a history.
 """
 
@@ -26,7 +26,7 @@ class Taps:
     def __init__(self, ancestors: Tensor, num_entries: int, num_sentences: int) -> None:
         self.ancestors, self.num_entries, self.num_sentences = ancestors, num_entries, num_sentences
         self.width = len(ancestors) // num_sentences  # W
-        self._rows: dict[tuple[int, int, int], Tensor] = {}  # indices for layers of the same shape
+        self._rows: dict[tuple[int, int, int], Tensor] = {}  # indices shared by layers of the same shape
 
     def slots(self, first: int, end: int, capacity: int) -> Tensor:
         """The slots of entries `first` to `end - 1` in a history: (end - first,). Slot 0 stays zero, for positions before 0."""

@@ -42,7 +42,7 @@ class LstmForm:
 
 
 class LstmCell(nn.Module):
-    """The recurrent part of an LSTM, for gates (..., 4 H) that were already computed from the inputs."""
+    """The recurrent part of an LSTM, for gates (..., 4 H) that have already been computed from the inputs."""
 
     is_recurrent = True
     peepholes: nn.Parameter | None
@@ -113,7 +113,7 @@ class CellWeights(NamedTuple):
 
 
 def product_with(layer: Linear, dtype: torch.dtype) -> Projection:
-    """A function that multiplies by a layer's weight, which is looked up and cast to this dtype only once."""
+    """A function that multiplies by a layer's weight, which is looked up and cast to `dtype` only once."""
     if torch.is_grad_enabled() and isinstance(layer, nn.Linear):
         return partial(product, weight=layer.weight.to(dtype))
     return layer.search_step()
