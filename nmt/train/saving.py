@@ -30,7 +30,7 @@ from nmt.runs import TRAINING
 from nmt.train.checkpointing import SavedState
 from nmt.train.run import Run, Saving
 
-MAX_FAILED_SAVES: Final = 2  # failed saves in a row that do not end the run
+MAX_FAILED_SAVES: Final = 2  # maximum number of failed saves in a row that do not end the run
 
 
 def save(run: Run, last: bool) -> None:

@@ -11,7 +11,7 @@ from nmt.train.validation import FailedOnAllRanks, ValidationResult, validate
 
 
 def validate_run(run: Run) -> None:
-    """Validate a run, and let all ranks agree on whether a signal came meanwhile. An interrupted regular validation stays due.
+    """Validate a run, and agree across ranks on whether a signal came meanwhile. An interrupted regular validation stays due.
 
     The result of a validation that is due only by the clock is logged and has no other effect: weights, metrics.jsonl, the best
     checkpoint, patience and schedule do not depend on the clock. After an error on all ranks, the previous updates are saved.

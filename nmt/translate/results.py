@@ -21,7 +21,7 @@ class Failure:
     message: str
 
 
-# Kinds of warnings of a Translation.
+# The kinds of warnings that a Translation can have.
 TRUNCATED: Final = "truncated"  # the line has too many tokens and was truncated
 TRUNCATED_TEXT: Final = "truncated text"  # the text has too many characters and was truncated
 UNKNOWN_TOKENS: Final = "unknown tokens"  # some tokens of the line are not in the vocabulary
