@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # torch is imported only when it is used
 
 
 class SharedModels:
-    """Models of the engine `torch` that several translators share. Each is loaded once, and kept as long as this object."""
+    """Models of the engine `torch` that several translators share. Each is loaded once, and kept while this object exists."""
 
     def __init__(self) -> None:
         self._lock = Lock()  # a server opens engines from several threads

@@ -31,7 +31,7 @@ NO_WIDTH: Final = (
 )
 is_invisible: Final = re.compile(f"[\\s{NO_WIDTH}]*").fullmatch
 
-# Letters that are not words: addresses, list markers such as `b)`, and temperatures such as `30 °C`.
+# Text whose letters are not words: addresses, list markers such as `b)`, and temperatures such as `30 °C`.
 _IS_NAME: Final = re.compile(
     r"(?:\s*(?:\w+://\S+|www\.\S+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+))+\s*|\s*\(?(?:[^\W\d_]|[ivxIVX]{2,5})[.)]\s*|"
     r"(?:[\W\d]*°\s?[CF])+\W*"

@@ -60,7 +60,7 @@ def split_words(texts: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
 
 
 def sum_by_text(values: NDArray[Any], counts: NDArray[np.int64]) -> Numbers:
-    """(N,) sums over the words of each text. values: (words,); counts: (N,) number of words per text, at least 1"""
+    """Sum values over the words of each text: (N,). values: (words,); counts: (N,) number of words per text, at least 1"""
     return np.add.reduceat(values, np.cumsum(counts) - counts).astype(np.uint32)
 
 

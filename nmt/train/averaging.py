@@ -137,7 +137,7 @@ def _why_fewer(run: Path, kept: Sequence[Path], by_score: bool) -> str:
 
 
 def _apart(newest_first: list[Path], minutes: float) -> list[Path]:
-    """Choose the newest checkpoint, then repeatedly the next one that is older by about `minutes` of training or more."""
+    """Choose the newest checkpoint, then repeatedly the newest one that is older by about `minutes` of training or more."""
     taken: list[tuple[float, Path]] = []
     for folder in newest_first:
         at = Artefact(folder, "checkpoint").manifest.get("minutes")

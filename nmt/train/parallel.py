@@ -170,5 +170,5 @@ def gradients_shared(objective: nn.Module, last: bool) -> Iterator[None]:
 
 
 def in_step(objective: nn.Module) -> bool:
-    """Whether all ranks must make the same number of passes, because FSDP gathers the weights in each."""
+    """Whether all ranks must make the same number of passes, because FSDP gathers the weights in each pass."""
     return hasattr(objective, "set_requires_gradient_sync")

@@ -159,7 +159,7 @@ def _write(
     weights: dict[str, Tensor],
     tensors: dict[str, Tensor],
 ) -> None:
-    """Write a checkpoint, and delete those no longer kept. Reads nothing of `run` that an update changes."""
+    """Write a checkpoint, and delete those no longer kept. Does not read anything in `run` that updates change."""
     refuse_not_finite(weights, path)
     if not path.parent.is_dir():  # a newly created folder would lack the run's lock and settings
         raise ResourceError(f"{quoted(path.parent)}: the folder was moved or removed during the run (move it back)")

@@ -27,7 +27,7 @@ def validate_run(run: Run) -> None:
         if first is not error or run.world.size == 1:
             try:
                 save(run, last=True)
-                run.world.any(False)  # wait for the leader: when the first rank exits, the launcher stops all
+                run.world.any(False)  # wait for the leader: when the first rank exits, the launcher stops the others
             except Exception as second:
                 log.warn(f"checkpoint not saved: {second}")
         raise first from None
