@@ -24,7 +24,7 @@ from nmt.train.options import AverageOptions
 from nmt.train.validation import Validation, validate
 
 MIN_SHARE_APART: Final = 0.95  # this fraction of --every-minutes is enough, as saves are never exactly on time
-MIN_SHARE_OF_RUN: Final = 0.5  # minimum updates, as a share of the newest checkpoint's; earlier ones are often far worse
+MIN_SHARE_OF_RUN: Final = 0.5  # minimum updates relative to the newest checkpoint; earlier ones are often far worse
 MAX_TRIES: Final = 5  # attempts to average, because training in progress may delete a chosen checkpoint
 
 
