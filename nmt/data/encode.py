@@ -239,7 +239,7 @@ class LengthFilter:
     """Limits on the lengths of a pair, in tokens after subword splitting, without EOS.
 
     min_length: minimum tokens of the shorter side
-    max_length: maximum tokens of the longer side; 0 for no limit. A side's limit in characters is CHARACTERS_PER_TOKEN times this
+    max_length: maximum tokens on the longer side; 0 for no limit. A side's limit in characters is CHARACTERS_PER_TOKEN times this
     max_ratio: maximum ratio of the longer side to the shorter; 0 for no limit
     """
 

@@ -23,8 +23,8 @@ from nmt.text.pipeline import Pipeline
 from nmt.train.options import AverageOptions
 from nmt.train.validation import Validation, validate
 
-MIN_SHARE_APART: Final = 0.95  # this fraction of --every-minutes is enough, as checkpoints are not saved to the second
-MIN_SHARE_OF_RUN: Final = 0.5  # minimum share of the newest checkpoint's updates; earlier models are often far worse
+MIN_SHARE_APART: Final = 0.95  # this fraction of --every-minutes is enough, as saves are never exactly on time
+MIN_SHARE_OF_RUN: Final = 0.5  # minimum updates relative to the newest checkpoint; earlier ones are often far worse
 MAX_TRIES: Final = 5  # attempts to average, because training in progress may delete a chosen checkpoint
 
 
@@ -78,7 +78,7 @@ def _average_folders(
     if scores:
         losses = {name: round(row["loss"], 4) for name, row in scores.items() if math.isfinite(row["loss"])}
         best = min([mean, *names], key=lambda name: losses.get(name, math.inf))
-        if best != mean:  # this is common early in training
+        if best != mean:  # common early in training
             worse = f"is worse than {quoted(best)} alone: loss {scores[mean]['loss']:.4f} against {losses[best]:.4f}"
             advice = "use that checkpoint, train longer, or average fewer checkpoints that are closer together"
             log.warn(f"{quoted(output)}: the mean {worse} ({advice})")
@@ -137,7 +137,7 @@ def _why_fewer(run: Path, kept: Sequence[Path], by_score: bool) -> str:
 
 
 def _apart(newest_first: list[Path], minutes: float) -> list[Path]:
-    """Choose the newest checkpoint, then repeatedly the next one that is older by about `minutes` of training or more."""
+    """Choose the newest checkpoint, then repeatedly the newest one that is older by about `minutes` of training or more."""
     taken: list[tuple[float, Path]] = []
     for folder in newest_first:
         at = Artefact(folder, "checkpoint").manifest.get("minutes")

@@ -221,7 +221,7 @@ def last_update(
     seconds: float | None,
     seconds_so_far: float,
 ) -> int | None:
-    """Estimate the last update from the limit that is reached first; None if only patience ends the run, or if unknown.
+    """Estimate the last update from the limit that is reached first; None if only patience ends the run, or if it is unknown.
 
     done, epochs: updates made and epochs read so far
     seconds: duration of an update, or None if unknown

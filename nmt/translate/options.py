@@ -1,4 +1,4 @@
-"""The options of translation that commands, the Python API and servers share."""
+"""The translation options that commands, the Python API and servers share."""
 
 from typing import Final, Literal
 

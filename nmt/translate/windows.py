@@ -19,7 +19,7 @@ STDIN_NAME: Final = "-"
 STREAM_READ_BYTES: Final = 1 << 16
 SIGNAL_POLL_SECONDS: Final = 0.2
 NEXT_LINE_SECONDS: Final = 0.02  # how long an open window waits for the next line
-WINDOW_SECONDS: Final = 0.2  # maximum age of a window that waits, so that slowly arriving lines are answered too
+WINDOW_SECONDS: Final = 0.2  # maximum age of an open window, so that lines that arrive slowly are answered too
 MAX_WINDOW_BYTES: Final = 1 << 22
 FIRST_WINDOW_LINES: Final = 16
 WINDOW_GROWTH: Final = 4
@@ -62,7 +62,7 @@ class LineEstimate:
         self._num_lines = self._num_bytes = 0
 
     def add(self, num_lines: int, num_bytes: int) -> None:
-        """Add lines that were read, and their bytes on disk."""
+        """Add the number of lines that were read, and of the bytes that they take on disk."""
         self._num_lines, self._num_bytes = self._num_lines + num_lines, self._num_bytes + num_bytes
 
     def total(self) -> int | None:
@@ -184,7 +184,7 @@ def windows(
             started = time.monotonic()
         try:
             chunk = source.read()
-        except OSError as error:  # otherwise it would look like an error in the output
+        except OSError as error:  # uncaught, it would look like an error of the output
             name = "the text" if error.filename is None else quoted(error.filename)
             raise ResourceError(f"{name}: cannot be read: {error.strerror or error}") from error
         ended = splitter.feed(chunk) if chunk else splitter.end()
