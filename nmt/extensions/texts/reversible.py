@@ -11,7 +11,7 @@ ENDING_MARKS: Final = re.compile(r"(.*?[^.,;:!?…])([.,;:!?…]+)")
 
 
 class Reversible(Tokenizer):
-    """A reversible version of a tokenizer, which keeps words whole (times, tags, addresses) and adds SPACE_TOKEN if necessary.
+    """A reversible version of a tokenizer, which keeps times, tags and addresses whole and adds SPACE_TOKEN if necessary.
 
     Lines that the original tokenizer can restore get exactly its tokens.
     """
