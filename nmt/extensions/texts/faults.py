@@ -54,7 +54,7 @@ def _length(text: str) -> int:
 
 
 def _repetition(source: str, translation: str) -> tuple[Sequence[str], int] | None:
-    """The group of words that is repeated too often in a row, and how often; None if the source repeats words as often."""
+    """The group of words that is repeated too often in a row, and how often; None if the source repeats words just as often."""
     source_words, words = word_pattern().findall(source.casefold()), word_pattern().findall(translation.casefold())
     for size in range(1, MAX_REPEATED + 1):
         group, count = _longest_run(words, size)

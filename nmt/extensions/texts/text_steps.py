@@ -201,7 +201,7 @@ class _TextJob:
         contexts: Sequence[Context],
         is_repair: bool = False,
     ) -> Generator[Round, list[Translation], dict[int, list[str | _PassageTranslation]]]:
-        """Split some passages into parts, translate each part separately, and return them with the text between them."""
+        """Split some passages into parts, translate each part separately, and return the results with the text between them."""
         is_constrained = self.request.prefix or self.request.phrases
         layouts = {i: [passages[i]] if is_constrained else _halves(passages[i], self.pipeline) for i in numbers}
         parts = {i: [part for part in layout if isinstance(part, Passage)] for i, layout in layouts.items()}
@@ -425,7 +425,7 @@ def _warned(translation: Translation, kind: str, message: str) -> Translation:
 def _joined(parts: Sequence[str | Translation]) -> Translation:
     """Join the translations of a text's parts, and the text between them.
 
-    Candidate k consists of the k-th, or last, candidate of each part, and has the sum of their log-probabilities and scores.
+    Candidate k consists of the k-th (or last) candidate of each part, and has the sum of their log-probabilities and scores.
     There is always at least one candidate, because the text between the parts stays.
     """
     own = [part for part in parts if isinstance(part, Translation)]
