@@ -24,7 +24,7 @@ from nmt.symbols import BOS, SYMBOLS
 from nmt.text.vocabulary import expand_ranges
 
 CHUNK_CELLS: Final = 1 << 22  # number of token pairs to count at a time
-NULL: Final = BOS  # the source of target tokens that translate no word; no sentence contains it
+NULL: Final = BOS  # source token for target tokens that translate no word; it occurs in no sentence
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Shortlist:
             or starts.shape != (sizes[0] + 1,)
             or starts[0] != 0
             or starts[-1] != len(shortlist.tokens)
-            or (starts[1:] < starts[:-1]).any()  # a comparison, because differences may overflow
+            or (starts[1:] < starts[:-1]).any()  # compares instead of subtracting, because differences may overflow
         ):
             raise ArtefactError(f"{quoted(path)}: not a shortlist: its rows are inconsistent")
         if any(((ids < 0) | (ids >= sizes[1])).any() for ids in (shortlist.tokens, shortlist.frequent)):
@@ -176,7 +176,7 @@ def _chunks(corpus: Corpus, pairs: Indices, V: int, bar: Bar) -> Iterator[tuple[
 
 
 def _cells(corpus: Corpus, indices: Indices, V: int) -> tuple[Indices, Indices]:
-    """The keys source * V + target of all pairs of tokens, NULL included, and the index of each target token's first key."""
+    """The keys source * V + target of all pairs of tokens, including NULL, and the index of each target token's first key."""
     source_lengths = corpus.source_lengths[indices].astype(np.int64)
     target_lengths = corpus.target_lengths[indices].astype(np.int64)
     with_null = np.insert(corpus.sources(indices).astype(np.int64), np.cumsum(source_lengths) - source_lengths, NULL)
@@ -190,7 +190,7 @@ def _cells(corpus: Corpus, indices: Indices, V: int) -> tuple[Indices, Indices]:
 def measure_coverage(
     shortlist: Shortlist, sources: Sequence[NDArray[Any]], targets: Sequence[NDArray[Any]]
 ) -> tuple[float, float]:
-    """Measure how well a shortlist covers some pairs.
+    """Measure how well a shortlist covers the given pairs.
 
     sources, targets: ids of each sentence
     returns: share of target tokens found in the shortlist of their source sentence, and the mean shortlist size in tokens

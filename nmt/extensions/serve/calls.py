@@ -133,7 +133,7 @@ class Gate:
         """Read the keys. Raises UserError for a file without keys."""
         self._keys: list[bytes] = []
         self._limit = options.requests_per_minute
-        # The number of requests that each client has left, and when it was counted.
+        # The number of requests that each client may still send, and when this was last updated.
         self._tokens: OrderedDict[str, tuple[float, float]] = OrderedDict()
         if options.keys is not None:
             text = read_bytes(Path(options.keys)).decode("utf-8-sig", errors="replace")

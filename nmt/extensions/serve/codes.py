@@ -1,4 +1,4 @@
-"""Matches language codes as clients write them (`EN`, `pt_BR`, `deu`, `zh-Hant`) with the codes of the models."""
+"""Matches the language codes that clients send (`EN`, `pt_BR`, `deu`, `zh-Hant`) with those of the models."""
 
 import re
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ import langcodes
 MAX_CODE_CHARACTERS: Final = 40  # longer texts are not language codes
 CLIENT_CODE: Final = re.compile(r"([A-Za-z0-9_-]+)(?:[.@][A-Za-z0-9@-]+)?")  # a code, or a locale such as `de_DE.UTF-8`
 MACRO_LANGUAGES: Final = {"nb": "no", "nn": "no"}  # langcodes keeps these apart from Norwegian
-OTHER_SCRIPT: Final = 50  # distance in langcodes from which readers of one code may be unable to read the other
+OTHER_SCRIPT: Final = 50  # distance in langcodes at which readers of one language may be unable to read the other
 CODES_AND_NAMES: Final = """
     af=Afrikaans am=Amharic ar=Arabic az=Azerbaijani be=Belarusian bg=Bulgarian bn=Bengali bs=Bosnian ca=Catalan cs=Czech
     cy=Welsh da=Danish de=German el=Greek en=English eo=Esperanto es=Spanish et=Estonian eu=Basque fa=Persian fi=Finnish
@@ -55,7 +55,7 @@ def code_distance(asked: str, own: str) -> int | None:
 
 
 def nearest_code(asked: str, known: Iterable[str]) -> str | None:
-    """The known code that differs least from the one asked for; None if none names the same language."""
+    """The known code closest to the requested one; None if no known code names the same language."""
     found = [(distance, code) for code in known if (distance := code_distance(asked, code)) is not None]
     return min(found, key=lambda row: row[0])[1] if found else None
 

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from nmt.extensions.serve.codes import nearest_code
 
-MAX_READ_CHARACTERS: Final = 2000  # more characters would not improve the detection
+MAX_READ_CHARACTERS: Final = 2000  # maximum to examine; more would not improve the detection
 NO_LANGUAGE: Final = re.compile(r"<[^<>]*>|&[#\w]{1,32};|https?://\S+")  # tags, entities and web addresses
-_loading: Final = threading.Lock()  # lets simultaneous requests load the detector only once
+_loading: Final = threading.Lock()  # makes simultaneous requests load the detector only once
 
 
 def likely_languages(text: str, codes: Iterable[str]) -> list[tuple[str, float]]:

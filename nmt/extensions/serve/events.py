@@ -36,7 +36,7 @@ class EventStream:
         self.has_started = False
 
     async def send(self, send: Send, request_id: str) -> None:
-        """Send all events, but not the end of the body. Closes their iterator, and lets its errors through."""
+        """Send all events, but not the end of the body. Closes their iterator, and propagates its errors."""
         async with aclosing(self._events):
             async for event in self._events:
                 if not self.has_started:
@@ -46,5 +46,5 @@ class EventStream:
                 await send({"type": "http.response.body", "body": event, "more_body": True})
 
     async def end(self, send: Send, event: bytes) -> None:
-        """Send the end of a stream that has started. event: an error event, or b"" """
+        """Send the end of a stream that has started. event: an error event, or empty bytes"""
         await send({"type": "http.response.body", "body": event, "more_body": False})

@@ -31,7 +31,7 @@ _T = TypeVar("_T")
 
 LOADER: Final = "loader"  # name of the threads that load and close models
 GIB: Final = 1 << 30
-LOAD_SECONDS: Final = 10  # delay before another attempt to load a model that failed to load
+LOAD_SECONDS: Final = 10  # delay before the next attempt to load a model that failed to load
 
 
 class Details(NamedTuple):
@@ -116,7 +116,7 @@ class ServedModel:
         return scheduler
 
     def _end_load(self, details: Details, task: "asyncio.Task[Scheduler]") -> None:
-        """Forget a load: at once if it succeeded, or after a delay if it failed. Until then, each request gets its error."""
+        """Forget a load: at once if it succeeded, or after a delay if it failed. Until then, each request gets the error."""
         has_failed = not task.cancelled() and task.exception() is not None
         if has_failed:
             asyncio.get_running_loop().call_later(LOAD_SECONDS, self._loads.pop, details, None)

@@ -63,7 +63,7 @@ class Connection(H11Protocol):
 
 
 class SocketConnection(WebSocketsSansIOProtocol):
-    """A WebSocket that answers the messages already received before it closes when the server stops."""
+    """A WebSocket that, when the server stops, answers the messages already received before it closes."""
 
     def shutdown(self) -> None:
         if self.close_sent:

@@ -65,7 +65,7 @@ class Scheduler:
         self._jobs: deque[_Job] = deque()
         self._changed = threading.Condition()
         self._is_closed = False
-        self._seconds_per_line = 0.01  # of one thread; a moving average over batches
+        self._seconds_per_line = 0.01  # moving average over batches, for one thread
         self._threads = [
             threading.Thread(target=self._work, name=TRANSLATOR, daemon=True) for _ in range(translator.engine.replicas)
         ]
@@ -149,7 +149,7 @@ class Scheduler:
                 job.report(done)
 
     def _next_batch(self) -> list[tuple[_Job, int]] | None:
-        """The next batch as pairs of a job and a line number; empty if the clients gave up, None if closed."""
+        """The next batch as (job, line number) pairs; empty if the clients gave up, None if the scheduler is closed."""
         with self._changed:
             while not self._jobs and not self._is_closed:
                 self._changed.wait()
@@ -163,7 +163,7 @@ class Scheduler:
             batch: list[tuple[_Job, int]] = []
             characters = 0
             counts: Counter[_Job] = Counter()
-            later: list[_Job] = []  # jobs with more lines, which must wait for the next batch
+            later: list[_Job] = []  # jobs whose remaining lines must wait for the next batch
             while self._jobs and characters < self._batch_characters:
                 job = self._jobs.popleft()
                 batch.append((job, job.next))
@@ -172,7 +172,7 @@ class Scheduler:
                 counts[job] += 1
                 if job.next < len(job.requests):
                     queue = self._jobs if counts[job] < job.max_batch_lines else later
-                    queue.append(job)  # so each job waits for its turn
+                    queue.append(job)  # at the end, so that jobs take turns
             self._jobs.extend(later)
             self.waiting_lines -= len(batch)
         return batch

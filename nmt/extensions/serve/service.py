@@ -49,7 +49,7 @@ class Service:
         self.options, self.models, self.metrics = options, models, metrics
         self.gate = Gate(options)
         self.endpoint = partial(Endpoint, options, metrics, self.gate)
-        self.characters = 0  # number translated since the server started
+        self.characters = 0  # number of characters translated since the server started
         for model in models.by_name.values():
             metrics.watch(model.name, partial(getattr, model, "waiting_lines"), partial(getattr, model, "is_loaded"))
 
@@ -61,7 +61,7 @@ class Service:
         details: Details = PLAIN,
         max_batch_lines: int = STREAM_BATCH_LINES,
     ) -> AsyncGenerator[NumberedTranslation, None]:
-        """Yield the index and the translation of each request as soon as it is ready. Requests may have any text.
+        """Yield the index and translation of each request as soon as it is ready. Requests may contain any kind of text.
 
         Close the iterator (`contextlib.aclosing`) to drop the lines whose translation has not started.
         max_batch_lines: maximum number of these requests in one batch; small batches finish earlier
@@ -102,7 +102,7 @@ class Service:
     async def _lines(
         self, model: ServedModel, requests: Sequence[Request], details: Details, max_batch_lines: int
     ) -> AsyncGenerator[NumberedTranslation, None]:
-        """Yield the translations of one-line requests. If the search for a repair fails, its lines get the error."""
+        """Yield the translations of one-line requests. If a retry search fails, the remaining translations contain its error."""
         num_lines, num_characters = (
             counter.labels(model.name) for counter in (self.metrics.lines, self.metrics.characters)
         )
@@ -242,7 +242,7 @@ class Service:
         if source is not None:
             model = self._model_between(source, target)
             return [Choice(model, standard_code(source), 1.0) for _ in texts]
-        self.models.find(None, None, target)  # raises the error for an unknown target
+        self.models.find(None, None, target)  # raises ProblemError for an unknown target
         return [await self._choice(text, target) for text in texts]
 
     async def _choice(self, text: str, target: str) -> Choice:

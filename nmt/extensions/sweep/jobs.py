@@ -102,7 +102,7 @@ class Job:
             log.flush()
             command: list[str] = [sys.executable, "-m", "nmt", *words]
             streams: dict[str, Any] = {"stdin": DEVNULL, "stdout": output, "stderr": log}
-            # The command gets a separate session, because Ctrl-C would reach it twice in this one.
+            # The command gets a separate session, because in this one Ctrl-C would reach it twice.
             self.process = Popen(command, env=environment, start_new_session=True, **streams)
 
     def end(self, code: int) -> None:

@@ -86,7 +86,7 @@ class Sweep:
     command: the command with values to try
     tried: lists of values, or ranges to draw from, by key
     parts: the tried keys that choose a component, such as `optimizer`
-    lacking: by values of `parts`, the settings that these components lack; trials with these values skip them
+    lacking: for each tuple of values of `parts`, the settings that those components lack and their trials skip
     """
 
     path: str

@@ -1,4 +1,4 @@
-"""Abbreviations and usual first words of sentences in many languages, for finding where sentences end.
+"""Abbreviations and common first words of sentences in many languages, used to find where sentences end.
 
 Moses' lists (sacremoses) mainly contain titles. These lists add references, units, months, and abbreviations that may end a
 sentence. A lower-case abbreviation also matches when capitalised. Entries include inner full stops, but not the last one.
@@ -338,7 +338,7 @@ SAME_WORDS: Final = {"nb": "da", "nn": "da", "no": "da", "sk": "cs", "gl": "es",
 class Abbreviations(NamedTuple):
     """A language's abbreviations and starters as sets (see `_Words`).
 
-    beginnings: of abbreviations that contain full stops, the part before each of these full stops
+    beginnings: abbreviations that contain full stops, and the beginnings of these that also contain one
     """
 
     inner: frozenset[str]
@@ -354,7 +354,7 @@ class Abbreviations(NamedTuple):
 
 @cache
 def abbreviations(language: str) -> Abbreviations:
-    """The abbreviations of a language; `usual` includes those from Moses' list. language: "en", or "en_US" with a region"""
+    """The abbreviations of a language; `usual` includes those from Moses' list. language: code such as `en` or `en_US`"""
     from sacremoses.corpus import NonbreakingPrefixes  # imported late, because it takes half a second
 
     base = base_language(language)
@@ -381,7 +381,7 @@ def abbreviations(language: str) -> Abbreviations:
 
 
 def _with_capitals(words: str) -> frozenset[str]:
-    """The words as listed, in capitals, and, if in lower case, also capitalised."""
+    """The words as listed, the same in capitals, and those in lower case also capitalised."""
     listed = words.split()
     capitals = [word[0].upper() + word[1:] for word in listed if word.islower()]
     return frozenset([*listed, *capitals, *(word.upper() for word in listed if len(word) > 1)])

@@ -15,7 +15,7 @@ from nmt.runs import find_model
 if TYPE_CHECKING:  # torch is imported only when used
     from nmt.models.base import Model
 
-# Values for the search that retries, if the first search sets none: n-gram size not to repeat, GNMT's beta and alpha.
+# Values for the retry search where the first search sets none: size of n-grams not to repeat, GNMT's beta and alpha.
 AGAIN_NO_REPEAT: Final = 4
 AGAIN_COVERAGE: Final = 0.2
 AGAIN_ALPHA: Final = 1.0
@@ -35,7 +35,7 @@ def with_phrases(part: Part) -> Part:
 
 @needing_torch("the search that retries failed translations")
 def search_again(part: Part, models: Sequence[str | Path]) -> Part:
-    """The search that retries failed translations: a beam without repetitions that prefers longer translations.
+    """The search that retries failed translations: a beam search without repetitions that prefers longer translations.
 
     models: models of the search; the default coverage penalty is used only if one of them has attention
 

@@ -32,7 +32,7 @@ class Glossary:
 
     @classmethod
     def read(cls, path: Path) -> "Glossary":
-        """Read a file with lines of TERM TAB TRANSLATION. Raises UserError for an unreadable file, InputError for other lines."""
+        """Read a file of `TERM TAB TRANSLATION` lines. Raises UserError for an unreadable file, InputError for invalid lines."""
         terms: dict[str, str] = {}
         for number, raw in enumerate(raw_lines(path), 1):
             if not raw.strip():

@@ -1,4 +1,4 @@
-"""Checks that a translation keeps all placeholders, and writes difficult texts in other forms for the model.
+"""Checks that a translation keeps all placeholders, and rewrites difficult texts for the model.
 
 The model first gets placeholders as they are written. If the translation lacks one, the model gets a code or a name instead,
 which models tend to copy. As a last resort the placeholder is removed, and put back next to its neighbours.
@@ -40,9 +40,9 @@ def _is_placed(passage: Passage) -> bool:
 
 
 def kept_in(passage: Passage, translation: str, is_spaced: bool) -> tuple[str, list[Kept]] | None:
-    """A translation with spaces around the kept items, and their positions. None if items are missing or repeated.
+    """A translation with spaces around its kept items, and the moved items. None if any are missing or repeated.
 
-    is_spaced: whether its language separates words by spaces
+    is_spaced: whether the translation's language separates words by spaces
     """
     places: dict[int, tuple[int, int]] = {}
     for text in sorted({passage.text[item.start : item.end] for item in passage.kept}, key=len, reverse=True):
@@ -71,7 +71,7 @@ def kept_in(passage: Passage, translation: str, is_spaced: bool) -> tuple[str, l
 
 
 def _spans(text: str, translation: str) -> Iterator[tuple[int, int]]:
-    """Yield the positions of a text in a translation. Words match only as whole words."""
+    """Yield the positions of a text in a translation. A word matches only as a whole word."""
     is_word = [
         end.isalpha() or end.isdecimal() for end in (text[:1], text[-1:])
     ]  # unlike a superscript number, which may touch a word

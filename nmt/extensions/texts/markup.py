@@ -51,7 +51,7 @@ def plain_passage(text: str, in_plural: bool = False) -> Passage:
 
 
 def parts_of_block(passage: Passage) -> list[str | Passage]:
-    """Separate a passage from the white space around it and its markers. A passage without words becomes text."""
+    """Separate a passage, including its markers, from the white space around it. A passage without words becomes text."""
     if not passage.text.strip():
         return [passage.written(escaped)]
     text, places = passage.text, [marker.position for marker in passage.markers]

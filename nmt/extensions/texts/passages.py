@@ -99,7 +99,7 @@ class Passage:
 
         spans: character spans in order, with white space between them
         """
-        ends = [*(end for _, end in spans[:-1]), len(self.text)]  # of each part, the last position for markers
+        ends = [*(end for _, end in spans[:-1]), len(self.text)]  # the last position for markers in each part
         starts = [start for start, _ in spans]
         elements: list[list[Element]] = [[] for _ in spans]
         markers: list[list[Marker]] = [[] for _ in spans]

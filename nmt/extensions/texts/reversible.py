@@ -11,7 +11,7 @@ ENDING_MARKS: Final = re.compile(r"(.*?[^.,;:!?…])([.,;:!?…]+)")
 
 
 class Reversible(Tokenizer):
-    """A reversible version of a tokenizer, which keeps words whole (times, tags, addresses) and adds SPACE_TOKEN if necessary.
+    """A reversible version of a tokenizer, which keeps times, tags and addresses whole and adds SPACE_TOKEN if necessary.
 
     Lines that the original tokenizer can restore get exactly its tokens.
     """
@@ -66,7 +66,7 @@ def _cut(word: str) -> list[str]:
 
 
 def _tokens_of_words(words: list[str], tokens: list[str]) -> list[list[str]]:
-    """The tokens of each word; the word itself if its tokens do not consist of its characters."""
+    """The tokens of each word; the word itself if its tokens do not spell it out."""
     rows, left = [], iter(tokens)
     for word in words:
         row, visible, length = [], "".join(word.split()), 0

@@ -12,7 +12,7 @@ from nmt.extensions.texts.passes.options import MarkupName
 from nmt.extensions.texts.placeholders import WIDTHLESS
 
 MAX_NESTED_ELEMENTS: Final = 100  # maximum depth of nesting; deeper tags become markers
-MAX_ATTRIBUTE_PARTS: Final = 1000  # maximum number of values and other characters in a tag; longer ones are text
+MAX_ATTRIBUTE_PARTS: Final = 1000  # maximum number of quoted values and other characters in a tag; longer tags are text
 MAX_BROKEN_MESSAGES: Final = 10  # limit per text; all later messages count as broken without being searched
 # Code that ends only at its own end mark: comments, code and templates. They may contain tags, and may be inside tags.
 ENDS: Final = {"<!--": "-->", "<![CDATA[": "]]>", "<?": "?>", "<%": "%>", "{%": "%}", "{{": "}}", "{#": "#}"}
@@ -35,7 +35,7 @@ WRITTEN_MARKS: Final = (
     r"|\[(?P<bb_close>/?)(?P<bb>b|i|u|s|url|quote|color|size|center|list)(?:=[^\[\]\n]{0,200})?\]"
     r"|\{\\(?P<style>[a-zA-Z]*)(?P<value>[^{}\s]{0,200})\}"
 )
-WRITTEN_BREAK: Final = r"(?<!\b[A-Za-z]:)(?<=[.!?:;,>])\\{1,2}[nrt]|\\{1,2}[nrt](?=[A-Z\W]|\Z)"  # but not in a path
+WRITTEN_BREAK: Final = r"(?<!\b[A-Za-z]:)(?<=[.!?:;,>])\\{1,2}[nrt]|\\{1,2}[nrt](?=[A-Z\W]|\Z)"  # but not in paths
 TAG_PATTERNS: Final[Mapping[str, re.Pattern[str]]] = {
     "html": re.compile(rf"(?P<code><[!?][^<>]*+>)|(?P<cut>{WRITTEN_BREAK})|{ELEMENT_TAG}|{WRITTEN_MARKS}"),
     "xml": re.compile(

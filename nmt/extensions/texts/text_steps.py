@@ -35,7 +35,7 @@ from nmt.translate.results import BROKEN, REPAIRED, TRUNCATED_TEXT, UNCHANGED, C
 MAX_TEXT_CHARACTERS: Final = 1 << 20  # limit for lines that are split into sentences or have markup
 BETWEEN_BREAKS: Final = re.compile(r"[^\t\v\f\x1c-\x1e\x85\u2028\u2029]+")  # text between breaks that are not line ends
 DIAGONAL: Final = 10.0  # decay of weights with distance if there is no attention
-MIN_CLAUSE: Final = 20  # minimum characters per part if a sentence is retried in parts
+MIN_CLAUSE: Final = 20  # minimum number of characters per part if a sentence is retried in parts
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ Steps = Generator[Round, list[Translation], Translation]
 
 
 def text_steps(request: Request, settings: TextSettings, pipeline: Pipeline) -> Steps:
-    """Translate a text: yields rounds, receives their translations through `send`, and returns the text's translation."""
+    """Translate a text: yield rounds, receive their translations through `send`, and return the text's translation."""
     if request.error:
         return Translation(error=request.error)
     if settings.checks and doubles_apostrophes(request.text):
@@ -201,7 +201,7 @@ class _TextJob:
         contexts: Sequence[Context],
         is_repair: bool = False,
     ) -> Generator[Round, list[Translation], dict[int, list[str | _PassageTranslation]]]:
-        """Split some passages into parts, translate each part separately, and return them with the text between them."""
+        """Split some passages into parts, translate each part separately, and return the results with the text between them."""
         is_constrained = self.request.prefix or self.request.phrases
         layouts = {i: [passages[i]] if is_constrained else _halves(passages[i], self.pipeline) for i in numbers}
         parts = {i: [part for part in layout if isinstance(part, Passage)] for i, layout in layouts.items()}
@@ -228,7 +228,7 @@ class _TextJob:
         """Choose between the first translation of a passage and the retry, by the number of faults, and add a warning.
 
         first: the first translation, with its tags
-        signs: its faults
+        signs: faults of the first translation
         parts: the retried parts, and the text between them
         """
         plain = _plain(parts)
@@ -287,7 +287,7 @@ class _TextJob:
         return found
 
     def _checked(self, passage: Passage, way: Passage, answer: Translation) -> _PassageTranslation:
-        """The answer without candidates that lost something. If the best did, the unchanged passage and the problem."""
+        """Drop the candidates that lost something. If the best one did, return the unchanged passage and the problem."""
         if answer.error or not self.settings.checks:
             return _PassageTranslation(way, answer)
         whole = [row for row in answer.candidates if kept_in(way, row.text, self.is_spaced) is not None]
@@ -341,8 +341,8 @@ class _TextJob:
         return _joined([part if isinstance(part, str) else self._written(part) for part in parts])
 
     def _unit_weights(self, passage: Passage, candidate: Candidate, text: str, kept: Sequence[Kept]) -> Weights:
-        """The attention between the units of a passage and its translation. text: the candidate's text, with spaces"""
-        if not candidate.weights:  # markers keep their relative distance from the ends
+        """The attention between the units of a passage and of its translation. text: the candidate's text, with spaces"""
+        if not candidate.weights:  # without attention, markers keep their relative position
             rows, columns = (np.linspace(0, 1, len(side)) for side in (units(text, kept), source_units(passage)))
             weights: Weights = np.exp(-DIAGONAL * np.abs(rows[:, None] - columns))
             return weights
@@ -387,7 +387,7 @@ def _between(passage: Passage, spans: Sequence[Span], language: str) -> list[str
     language: language of the translation, which may need no space between sentences
     """
     text, usual = passage.text, "" if base_language(language) in UNSPACED_LANGUAGES else " "
-    places = [marker.position for marker in passage.markers] or [spans[0][0]]  # also those at the ends
+    places = [marker.position for marker in passage.markers] or [spans[0][0]]  # including those at the ends
     spans = [(min(spans[0][0], places[0]), spans[0][1]), *spans[1:]]
     spans = [*spans[:-1], (spans[-1][0], max(spans[-1][1], places[-1]))]
     between = [text[: spans[0][0]]]
@@ -425,7 +425,7 @@ def _warned(translation: Translation, kind: str, message: str) -> Translation:
 def _joined(parts: Sequence[str | Translation]) -> Translation:
     """Join the translations of a text's parts, and the text between them.
 
-    Candidate k consists of the k-th, or last, candidate of each part, and has the sum of their log-probabilities and scores.
+    Candidate k consists of the k-th (or last) candidate of each part, and has the sum of their log-probabilities and scores.
     There is always at least one candidate, because the text between the parts stays.
     """
     own = [part for part in parts if isinstance(part, Translation)]

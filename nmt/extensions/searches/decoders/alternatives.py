@@ -31,7 +31,7 @@ class _Alternatives(Beams):
         _, W, V = log_probs.shape
         at_prefix_end = self.prefix_lengths[self.numbers] == self.tokens.shape[2]  # B
         best = log_probs[:, 0].topk(min(self.groups, V)).indices
-        best = pad(best, (0, self.groups - best.shape[1]), value=PAD)  # beams that get the forbidden PAD yield nothing
+        best = pad(best, (0, self.groups - best.shape[1]), value=PAD)  # PAD is forbidden, so these beams yield nothing
         tokens = best.gather(1, (self.numbers % self.groups)[:, None])  # B 1
         leave_only(log_probs.view(-1, V), tokens.repeat(1, W).flatten(), at_prefix_end.repeat_interleave(W))
         return super().continuations(log_probs)

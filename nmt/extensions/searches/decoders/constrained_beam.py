@@ -80,7 +80,7 @@ class PhraseProgress:
 
     @classmethod
     def towards(cls, phrases: Sequence[Phrase], words: WordParts | None = None) -> "PhraseProgress":
-        """The progress of an empty hypothesis. Drops phrases that are contained in others, and so are met with them."""
+        """The progress of an empty hypothesis. Drops each phrase contained in another, because that one satisfies both."""
         words = words or WordParts()
         parts = {part for part in phrases for phrase in phrases if part != phrase and _contains(phrase, part, words)}
         return cls(frozenset(phrases) - parts, words=words)
@@ -168,7 +168,7 @@ def _ended(scores: Tensor, progress: Sequence[PhraseProgress], size: int) -> tup
 
 
 def _restrict(log_probs: Tensor, progress: PhraseProgress, tokens_left: int) -> None:
-    """Forbid EOS before all phrases are met, and forbid all other tokens if the phrases need the whole remaining length."""
+    """Forbid EOS until all phrases are met, and allow only phrase tokens if the phrases need the whole remaining length."""
     remaining = progress.remaining
     if remaining:
         log_probs[EOS] = -math.inf

@@ -1,4 +1,4 @@
-"""The options of all searches except the core's. They do not import torch, so `--help` is fast."""
+"""The options of all searches outside the core. This module does not import torch, so that `--help` is fast."""
 
 from dataclasses import replace
 from typing import Any, ClassVar, Final

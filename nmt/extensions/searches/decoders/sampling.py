@@ -24,7 +24,7 @@ from nmt.extensions.searches.decoders.options import SamplingOptions
 from nmt.models.base import Scorer
 from nmt.symbols import PAD
 
-MAX_SAMPLES_AT_ONCE: Final = 16  # per sentence; a sample attends to the caches of all samples drawn with it
+MAX_SAMPLES_AT_ONCE: Final = 16  # maximum per sentence; a sample attends to the caches of all samples drawn with it
 _32_BITS: Final = 0xFFFFFFFF
 
 
@@ -72,7 +72,7 @@ class Sampling(Decoder):
 
 
 def _keys(seed: int, variation: int, source: Tensor, count: int) -> Tensor:
-    """32 random bits for each of `count` samples of each row of source (B, S): (B, count) int64"""
+    """32 random bits per sample, for `count` samples of each row of source (B, S): (B, count) int64"""
     keys = []
     prefix = f"{seed} {variation} " if variation else f"{seed} "
     for row in source.cpu().numpy():
@@ -90,7 +90,7 @@ def _hash(bits: Tensor) -> Tensor:
 
 
 def draw(log_probs: Tensor, bits: Tensor) -> Tensor:
-    """Draw one column from each row according to its probability (Devroye, 1986, section III.2): (N,) int64.
+    """Draw one column of each row according to the columns' probabilities (Devroye, 1986, section III.2): (N,) int64.
 
     log_probs: (N, K), not necessarily normalised; a column of -inf is never drawn
     bits: (N,) int64, 32 random bits for each row, which determine the draw

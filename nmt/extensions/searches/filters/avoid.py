@@ -21,7 +21,7 @@ from nmt.symbols import EOS
 from nmt.text.corpus import read_lines
 from nmt.text.pipeline import Side
 
-MAX_AVOIDED_CHARACTERS: Final = 5000  # per request, because memory grows with the square of the number
+MAX_AVOIDED_CHARACTERS: Final = 5000  # maximum per request, because memory grows with its square
 CACHED_AUTOMATA: Final = 4
 CACHED_TRANSITION_BYTES: Final = 1 << 25  # size of each automaton's cache of transitions
 
@@ -50,7 +50,7 @@ class Avoid(Filter):
         return [line for line in lines if line.strip()]
 
     def prepared(self, texts: Sequence[str]) -> tuple[str, ...]:
-        """The texts as they are before subword segmentation, without empty ones."""
+        """The texts in the form before subword segmentation, without empty ones."""
         return tuple(text for text in self.target.prepare(texts, starts_sentence=False) if text.strip())
 
     def refusal(self, given: Sequence[str], texts: Sequence[str], phrases: Sequence[str]) -> str:
@@ -80,7 +80,7 @@ class Avoid(Filter):
 class Automaton:
     """A finite automaton that recognises forbidden texts in a sequence of tokens.
 
-    Its states are the prefixes of the texts, each with a space on both sides, and `matched`, which follows a complete text.
+    Its states are the prefixes of the texts (with a space on both sides) and `matched`, which follows a complete text.
     """
 
     def __init__(self, texts: Sequence[str], spelling: NDArray[np.uint8]) -> None:
@@ -96,7 +96,7 @@ class Automaton:
         self._allows_word_end = self._transitions[:, self._symbols[ord(" ")]] != self.matched
 
     def _built(self, beginnings: Sequence[bytes], patterns: Sequence[bytes], num_symbols: int) -> NDArray[np.int32]:
-        """The next state by state and symbol: the longest suffix that starts a pattern. The last symbol is any other byte."""
+        """The next state by state and symbol: the longest suffix that starts a pattern. The last symbol is all other bytes."""
         states = {beginning: state for state, beginning in enumerate(beginnings)}
         ends = [(pattern, self.matched) for pattern in patterns]  # a pattern may be the start of another
         children: list[dict[int, int]] = [{} for _ in beginnings]  # for each state, the next one by symbol
@@ -128,7 +128,7 @@ class Automaton:
         return state == self.matched or not self._allows_word_end[state]
 
     def forbidden(self, state: int) -> NDArray[np.bool_]:
-        """True for the tokens that complete a forbidden text if the word ends with them, shape (V,).
+        """Whether each token completes a forbidden text if the word ends with it, shape (V,).
 
         This also forbids tokens after which the word could continue, because a greedy search might be unable to end there.
         """

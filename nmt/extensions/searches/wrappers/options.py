@@ -1,4 +1,4 @@
-"""The options of wrappers. They do not import torch, so `--help` is fast."""
+"""The options of the wrappers. This module does not import torch, so that `--help` is fast."""
 
 from nmt import opt, options_class
 

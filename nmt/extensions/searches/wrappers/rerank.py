@@ -39,7 +39,7 @@ class RerankModel:
 
     @classmethod
     def load(cls, folder: Path, device: torch.device, pipeline: Pipeline) -> "RerankModel":
-        """Load a model that can score a pipeline's translations. Raises UserError if its languages do not match."""
+        """Load a model that can score a pipeline's translations. Raises UserError if their languages do not match."""
         loaded = load_model(folder, device)
         if loaded.pipeline.context:
             raise UserError(f"{quoted(folder)}: this model cannot re-rank, because it reads context (use another one)")
@@ -130,6 +130,6 @@ def with_candidates(decoder: Decoder, num_candidates: int | None) -> Decoder:
         instead = "--rerank-candidates" if hasattr(options, "n_best") else "--decoder beam"
         raise UserError(f"--rerank needs several candidates per line, but this search finds only one (use {instead})")
     try:
-        return type(decoder)(replace(options, n_best=count))  # decoders are built from their options
+        return type(decoder)(replace(options, n_best=count))  # a decoder is built from its options alone
     except ValueError as error:
         raise UserError(f"--rerank-candidates: {error}") from None

@@ -58,7 +58,7 @@ def shortlist_scorer(model: Model, tokens: Tensor, allowed: Tensor) -> SearchSco
     tokens: (V',) ids, sorted, with the control symbols first
     allowed: (B, V') whether a sentence may use each token
     """
-    linear: Any = model.output  # any class that can compute some of its outputs
+    linear: Any = model.output  # any class that can compute only a subset of its outputs
     scorer = model.for_search(linear.rows(tokens).search_step() if hasattr(linear, "rows") else None)
 
     def start(source: Tensor) -> State:

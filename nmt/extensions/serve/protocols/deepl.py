@@ -1,4 +1,4 @@
-"""DeepL's protocol, version 2 (https://developers.deepl.com/docs): texts in JSON or a form."""
+"""DeepL's protocol, version 2 (https://developers.deepl.com/docs): texts as JSON or form data."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
@@ -27,7 +27,7 @@ TAGS: Final[dict[object, MarkupName]] = {None: "none", "": "none", "html": "html
 
 @register("protocol", "deepl", NoOptions)
 class DeepL(ClientProtocol):
-    """DeepL's protocol, version 2: texts in JSON or a form."""
+    """DeepL's protocol, version 2: texts as JSON or form data."""
 
     def routes(self) -> list[BaseRoute]:
         """/v2/translate, /v2/languages, /v2/usage, and an empty list of glossaries."""

@@ -60,7 +60,7 @@ class LibreTranslate(ClientProtocol):
         return {name: column if is_list else column[0] for name, column in columns.items()}
 
     def _others(self, translation: Translation, count: int) -> list[str]:
-        """Further distinct candidates for a text."""
+        """The other distinct candidates for a text."""
         best, *others = (self.service.text_of(translation, number) for number in range(count + 1))
         return list(dict.fromkeys(text for text in others if text != best))
 

@@ -141,7 +141,7 @@ def _warnings(warnings: Iterable[str]) -> dict[str, Any]:
 
 
 def _usage(text: str, translation: str) -> dict[str, int]:
-    """The usage in words, because each model splits texts into different tokens."""
+    """The usage counted in words, because each model tokenizes texts differently."""
     sizes = {"prompt_tokens": len(text.split()), "completion_tokens": len(translation.split())}
     return {**sizes, "total_tokens": sum(sizes.values())}
 

@@ -196,7 +196,7 @@ def run(options: SweepOptions) -> int:
     _check_folder(folder)
     with Lock(folder), log.progress("sweeping", len(jobs), "runs") as bar:
         if options.html is not None:
-            check_output_file(Path(options.html))  # the file may be in the sweep's folder, which exists by now
+            check_output_file(Path(options.html))  # the file may be in the sweep's folder, which now exists
         write_file(folder / SWEPT_FILE, read_bytes(Path(options.file)))
         bar.advance(sum(job.is_done for job in jobs))
 
@@ -358,7 +358,7 @@ def _language_of(folder: Path) -> str:
 
 
 def _slot_options(settings: Mapping[str, Any]) -> list[str]:
-    """The slot's options that these settings leave open, including the device if it is a GPU without a number."""
+    """The slot options that these settings leave open, including the device if it is a GPU without a number."""
     return [key for key in SLOT_OPTIONS if key not in settings or (key, settings[key]) in SHARED_DEVICES]
 
 

@@ -5,7 +5,7 @@ from typing import ClassVar, Final, Literal
 from nmt import opt, options_class
 
 MarkupName = Literal["none", "html", "xml"]
-# These options number the words of a line or show its search, which is not possible for a text translated in parts.
+# These options index the words of a line or show its search. Neither is possible for a text translated in parts.
 OF_WHOLE_LINES: Final = ("alignment", "word_scores", "raw_tokens", "min_confidence", "attention", "beam_graph")
 
 

@@ -13,7 +13,7 @@ from nmt.preparations.base import CountWords, Preparation
 from nmt.text.pipeline import Pipeline, Side, TextPreparer
 
 LINE: Final = "line"  # the word under which lines are counted
-HARD_SPACE, ARROW = "\u00a0", "\u2192"  # in an example: stands for a space, and precedes each text
+HARD_SPACE, ARROW = "\u00a0", "\u2192"  # in examples, the first replaces a space, and the second precedes each text
 MAX_EXAMPLE: Final = 200  # maximum number of characters to show
 
 
@@ -55,7 +55,7 @@ class LostText(Preparation):
 
 @dataclass(frozen=True)
 class LostLines:
-    """Maps each text to words: LINE, the first option that alters the text, if any, and an example for the first such text.
+    """Maps each text to words to count: LINE, the first option that alters the text (if any), and an example of such a text.
 
     steps: the text steps up to each option
     """
