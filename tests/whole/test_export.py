@@ -325,7 +325,7 @@ def test_models_unsupported_by_ctranslate2_are_rejected_with_the_reason(export, 
     assert "--model names 2 models, but only one can be exported" in both
     wide = make_model(tmp_path / "wide", heads=4, kv_heads=2, d_k=24, d_v=24)
     assert "with --kv-heads 2, CTranslate2 needs heads" in reason(wide)
-    assert "the same name '</s>'" in reason(make_model(tmp_path / "words", words=("</s>",)))
+    assert "are named '</s>'" in reason(make_model(tmp_path / "words", words=("</s>",)))
     assert "relative positions cannot" in reason(make_model(tmp_path / "relative", positions="relative"))
     assert "--attention-window 3" in reason(make_model(tmp_path / "window", attention_window=3))
     assert "in reverse order" in reason(make_model(tmp_path / "turned", right_to_left=True))
