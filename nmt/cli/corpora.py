@@ -113,7 +113,9 @@ def _prefix(prefix: str, given: Sequence[str | None], needs_direction: bool) -> 
             f"{quoted(prefix)}.{quoted(absent[0])}: no such file, but found {listed} (name two files, source first)"
         )
     if len(files) != 2:
-        raise UserError(f"{quoted(prefix)}: a corpus has two files, but found {listed} (name two files, source first)")
+        raise UserError(
+            f"{quoted(prefix)}: a corpus has two files, but these were found: {listed} (name two, source first)"
+        )
     direction = PAIR_IN_NAME.fullmatch(Path(prefix).name)
     pair = sorted(files)
     if wanted:

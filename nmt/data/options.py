@@ -143,7 +143,10 @@ class CorpusOptions(TrainingFiles):
         (), "source files of validation sets, one set per file", group="Held-out data", metavar="FILE"
     )
     valid_target: tuple[str, ...] = opt(
-        (), "target files of validation sets, in the order of --valid-source", group="Held-out data", metavar="FILE"
+        (),
+        "target files of validation sets, in the same order as --valid-source",
+        group="Held-out data",
+        metavar="FILE",
     )
     test_source: tuple[str, ...] = opt(
         (), "source files of test sets, one set per file", group="Held-out data", metavar="FILE"

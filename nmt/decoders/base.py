@@ -33,7 +33,7 @@ class Decoder(ABC):
     paths: number of hypotheses per sentence that it extends in parallel
     target: the target side of the pipeline, for searches that need text; set by `use_pipeline`
     source_text: a function from the ids of a source row to its text; set by `use_pipeline`
-    filters: token filters by name, for constraints that have texts for them; set by `use_pipeline`
+    filters: token filters by name, for constraints given as texts; set by `use_pipeline`
     variation: a number that varies the random draws for the same source; a criterion derives it from its seed and the update
     """
 

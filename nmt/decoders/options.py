@@ -77,7 +77,7 @@ class BeamOptions(SearchOptions):
         maximum=MAX_BEAM_SIZE,
     )
     n_best: int = opt(
-        1, "translations per sentence, up to the beam size", group="Search", common=True, aliases=("nbest",), minimum=1
+        1, "number of translations, up to the beam size", group="Search", common=True, aliases=("nbest",), minimum=1
     )
     length_penalty: Literal["gnmt", "average", "none"] = opt(
         "gnmt",

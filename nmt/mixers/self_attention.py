@@ -66,14 +66,14 @@ class SelfAttention(AttentionLayer, Mixer):
         return state.append_entries(tokens, sentences)
 
     def before_step(self, tokens: Tensor, state: State, sentences: int) -> Any:
-        """See Mixer. The context is Entries."""
+        """See Mixer. The context is an Entries object."""
         used, visible = state.num_entries, self.visible_entries(tokens, state, sentences)
         bias = torch.full((len(tokens), state.num_entries), -math.inf, device=tokens.device)  # (N, E)
         bias = bias.scatter_(1, visible, 0.0).view(sentences, 1, -1, state.num_entries)  # (B, 1, W, E)
         return Entries(used, grouped_bias(bias, (sentences, self.shape.heads), self.shape.groups))
 
     def search_step(self) -> MixerStep:
-        """See Mixer. The context is Entries."""
+        """See Mixer. The context is an Entries object."""
         project, project_output = self.queries_keys_values.search_step(), self.output.search_step()
 
         def step(states: Tensor, past: Past, entries: Entries) -> tuple[Tensor, Past]:

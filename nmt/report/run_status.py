@@ -94,7 +94,7 @@ def loss_text(loss: float, nll: float | None, digits: int) -> str:
     """The loss, and the negative log-likelihood with its perplexity if the criterion reports one.
 
     nll: negative log-likelihood in nats per target token
-    digits: digits of the perplexity after the decimal point
+    digits: number of decimal places of the perplexity
     """
     if nll is None:
         return f"loss {loss:.4f}"

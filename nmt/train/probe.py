@@ -20,7 +20,7 @@ OPTIMIZER_NUMBERS_PER_WEIGHT: Final = 2  # values per weight that the optimizer 
 
 
 def choose_kernels(run: Run) -> None:
-    """Choose kernels and the size of micro-batches for this device. Values that no option sets are measured."""
+    """Choose kernels and the size of micro-batches for this device. What no option sets is chosen by measurement."""
     options, limit = run.options, run.progress.limit
     for speedup in run.speedups:
         speedup.before_updates(run)

@@ -36,7 +36,7 @@ MIN_COPIED_WORDS: Final = 3  # shorter lines are names and titles, which may be 
 MIN_RUNNING_WORDS: Final = 4  # minimum number of ordinary words in a copied line without final punctuation
 
 DAILY_LETTERS: Final = set("\u0e33\u0eb3\u0587")  # Thai and Lao AM, Armenian EW: usually written as one character
-# Characters that nmt reads as spaces (docs/reference/contract.md), except the tab: control characters, C1, U+2028 and U+2029.
+# Characters other than the tab that nmt reads as spaces (docs/reference/contract.md): control characters, C1, U+2028, U+2029.
 CONTROL_BYTES: Final = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\xa8\xa9]")
 CHARACTER_REFERENCE: Final = re.compile(r"&(?:[A-Za-z]{2,8}|#\d{2,7}|#x[0-9A-Fa-f]{2,6});")
 HTML_TAG: Final = re.compile(r"</?[A-Za-z][A-Za-z0-9:_-]*(?:\s[^<>]{0,200}=[^<>]{0,200})?\s*/?>")

@@ -74,7 +74,9 @@ def merged(weights: Mapping[str, Tensor], adapter: Mapping[str, Tensor], scale: 
     for name in ups:
         weight, up, down = (tuple(tensor.shape) for tensor in (weights[name], ups[name], downs[name]))
         if not (len(up) == len(down) == 2 and up[1] == down[0] and (up[0], down[1]) == weight):
-            raise ValueError(f"'{name}' has shape {weight} in the model, but its matrices have shapes {up} and {down}")
+            raise ValueError(
+                f"'{name}' has shape {weight} in the model, but the low-rank matrices have shapes {up} and {down}"
+            )
     for name, tensor in buffers.items():
         if tensor.shape != weights[name].shape:
             raise ValueError(f"'{name}' has shape {tuple(tensor.shape)}, expected {tuple(weights[name].shape)}")

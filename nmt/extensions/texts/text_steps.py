@@ -1,4 +1,4 @@
-"""Translates any text: several sentences, tags, glossaries, and repairs of failed translations.
+"""Translates any text: handles several sentences, tags and glossaries, and repairs failed translations.
 
 A text is a sequence of passages, which a model translates, and the text between them. `text_steps` yields the passages to
 translate next until the text is done. This way, the lines of a stream, or the requests to a server, share batches.

@@ -221,7 +221,7 @@ def _format_of(run: Any) -> RunFormat:
 
 
 def _base_format(parent: Any) -> RunFormat:
-    """The formatting of most characters in the runs of an element, ignoring inner containers."""
+    """The formatting that most characters in the runs of an element have, ignoring inner containers."""
     formats: dict[str, RunFormat] = {}
     counts: Counter[str] = Counter()
     for run in parent.iterchildren(f"{WORD_XML}r"):

@@ -74,7 +74,7 @@ class AdafactorOptions:
         above=0,
     )
     adafactor_clip: float = opt(
-        1.0, "maximum root mean square of a matrix's step before scaling; d in the paper", minimum=1
+        1.0, "root mean square above which a matrix's update is scaled down; d in the paper", minimum=1
     )
     weight_decay: float = opt(0.0, DECOUPLED_DECAY, aliases=("wd",), minimum=0)
 

@@ -19,7 +19,7 @@ CACHED_COUNTS: Final = 1024  # number of lines to cache, because references are 
 class _Matches(NamedTuple):
     """Counts of n-grams.
 
-    common: number of n-grams that both sides share, each counted as often as on the side where it is rarer
+    common: number of n-grams that both sides share, each with the lower of its two counts
     most: number of n-grams on the side that has more
     """
 

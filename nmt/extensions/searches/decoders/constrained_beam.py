@@ -1,6 +1,6 @@
 """Beam search that forces given phrases into the translations (after Post and Vilar, 2018).
 
-At each step, the candidates are the best continuations, the best one of each hypothesis, and all that continue a phrase.
+At each step, the candidates are the best continuations of all, the best of each hypothesis, and all that extend a phrase.
 Hypotheses with the same number of phrase tokens left form a *bank*. The W places of the beam go to the banks in turn, starting
 with the bank that has the fewest tokens left. Each bank fills its places with its best candidates.
 

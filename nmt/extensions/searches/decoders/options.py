@@ -81,7 +81,9 @@ class SamplingOptions(SearchOptions):
 
 @options_class
 class MbrOptions:
-    n_best: int = opt(1, "different translations per sentence, best first", group="Search", common=True, minimum=1)
+    n_best: int = opt(
+        1, "number of distinct translations per sentence, best first", group="Search", common=True, minimum=1
+    )
     num_candidates: int = opt(
         32,
         "candidates per sentence to choose from",
