@@ -443,7 +443,7 @@ def test_flags_of_an_early_ctranslate2_are_respected(flags, wanted, importing, t
     arrays, _, entries = write_early_ctranslate2(tmp_path / "ct2", flags)
     result = importing(tmp_path / "ct2", *LANGUAGES)
     if wanted is None:
-        assert_refused(result, 2, "start tokens")
+        assert_refused(result, 2, "start token")
         return
     assert result.code == 0, result.err
     loaded = load_model(tmp_path / "out", torch.device("cpu"))
