@@ -269,11 +269,12 @@ class _Line:
         kind: Certainty = "open" if answer.words is None else "certain"
         if answer.is_same:
             message, kind = f"{given}: read as {answer.text.removeprefix('use ')}", "same"
-        words = [message, *(answer.words or ())]
+        words = [*(answer.words or ())]
         if "BEAM" in words:
-            words = [word.replace("BEAM", self._beam_size()) for word in words]
+            message = message.replace("BEAM", self._beam_size())
+            words = [self._beam_size() if word == "BEAM" else word for word in words]
         num_values = max(answer.num_values, min(1, len(item.values))) if kind == "open" else answer.num_values
-        return self._problem(item, num_values, *words, kind=kind)
+        return self._problem(item, num_values, message, *words, kind=kind)
 
     def _beam_size(self) -> str:
         """The beam size that the line sets, or the default; Marian's n-best lists have this length."""

@@ -75,18 +75,18 @@ def show_component_help(table: OptionTable, kind: str, values: Mapping[str, Any]
     print("\n".join(lines[1:]))
 
 
-def command_sections(table: OptionTable, headings: Sequence[str]) -> dict[str, list[Option]]:
+def command_sections(groups: Mapping[str, Sequence[Option]], headings: Sequence[str]) -> dict[str, list[Option]]:
     """The options of a command's help by heading.
 
-    headings: the first headings, in order; the table's other headings follow
-    An option of a chosen component is listed only if its heading is one of `headings`.
+    groups: options by heading, as in an OptionTable; headings: the first headings, in order; those of the groups follow
+    An option of a chosen component is listed only if its heading is one of `headings`, and one of an inner component never.
     """
     sections: dict[str, list[Option]] = {heading: [] for heading in headings}
-    for heading, options in table.groups.items():
+    for heading, options in groups.items():
         for option in options:
             if not option.path or (option.group in headings and "." not in option.path):
                 sections.setdefault(option.group or heading, []).append(option)
-    *_, last = table.groups
+    *_, last = groups
     sections[last] = sections.pop(last)
     return sections
 

@@ -129,7 +129,7 @@ class ShellCommand(TyperCommand):
         if asked.topic:
             show_component_help(self.table, asked.topic, values)
         else:
-            sections = command_sections(self.table, command.headings)
+            sections = command_sections(self.table.groups, command.headings)
             kinds = None if asked.is_short else command.kinds
             show_help(command, sections, values, kinds)
 
