@@ -78,7 +78,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args()
     lines = given.source.read_text(encoding="utf-8").splitlines()[: given.lines]
-    print(f"{'beam':>4} {'engine':<16} {'p50 ms':>8} {'ratio':>6} {'p99 ms':>8} {'ratio':>6} {'first line s':>13} {'ratio':>6}")
+    print(
+        f"{'beam':>4} {'engine':<16} {'p50 ms':>8} {'ratio':>6} {'p99 ms':>8} {'ratio':>6} {'first line s':>13} {'ratio':>6}"
+    )
     for beam in given.beams:
         rows: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ENGINES}
         differing = 0
@@ -103,7 +105,9 @@ def main() -> None:
                     row[column] / direct[column] for row, direct in zip(found, rows[DIRECT], strict=True)
                 )
                 cells += [value, ratio]
-            print(f"{beam:>4} {name:<16} {cells[0]:8.2f} {cells[1]:6.2f} {cells[2]:8.2f} {cells[3]:6.2f} {cells[4]:13.3f} {cells[5]:6.2f}")
+            print(
+                f"{beam:>4} {name:<16} {cells[0]:8.2f} {cells[1]:6.2f} {cells[2]:8.2f} {cells[3]:6.2f} {cells[4]:13.3f} {cells[5]:6.2f}"
+            )
         print(f"     {differing} answers differ from those of {DIRECT}")
 
 

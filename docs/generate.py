@@ -17,7 +17,7 @@ from nmt import registry
 from nmt.cli import peers
 from nmt.cli.command import Command, CommonOptions
 from nmt.cli.commands import commands
-from nmt.cli.help import usage
+from nmt.cli.help import command_sections, usage
 from nmt.extensions.serve.protocols.own import OPENAPI_FILE
 from nmt.options import REQUIRED, Option, options_of
 
@@ -62,12 +62,8 @@ def default_of(option: Option) -> str:
 def command_section(name: str) -> str:
     """A command: how it is called, examples, and its own options by heading."""
     command: Command = importlib.import_module(commands()[name].module).COMMAND
-    common = {option.name for option in options_of(CommonOptions)}
-    sections: dict[str, list[Option]] = {heading: [] for heading in command.headings}
-    for heading, options in command.own_groups().items():
-        for option in options:
-            if option.name not in common:
-                sections.setdefault(option.group or heading, []).append(option)
+    sections = command_sections(command.own_groups(), command.headings)
+    del sections["Common"]  # it has a section of its own
     tables = "".join(f"**{heading}**\n\n{option_table(options)}" for heading, options in sections.items() if options)
     examples = "\n".join(command.examples)
     kinds = ", ".join(f"[{kind}](#{kind})" for kind in command.kinds)

@@ -39,7 +39,7 @@ This page shows the terminal of a new user who follows the [tutorial](tutorial.m
 ([Tatoeba](https://tatoeba.org), CC-BY 2.0). Waiting times and the middle of long output are omitted. `nmt.git` stands for
 the address of the project, and `text` is the folder with the corpus. The machine, a
 Xeon with two cores, also ran other programs. The recording is from DATE. Later versions have more commands and presets, and
-word some messages differently.
+some of their messages are worded differently.
 
 """
 
@@ -104,10 +104,10 @@ SCENES = [
     Scene(
         sentence="In a terminal, `nmt translate` shows a prompt.",
         steps=(
-            ("nmt translate --model model\n", 10),
-            ("Where is the next bus stop?\n", 3),
-            ("I would like to have a cup of coffee, please.\n", 3),
-            ("My brother bought a new car yesterday.\n", 3),
+            ("nmt translate --model model\n", 45),
+            ("Where is the next bus stop?\n", 8),
+            ("I would like to have a cup of coffee, please.\n", 8),
+            ("My brother bought a new car yesterday.\n", 8),
         ),
         leave=END_OF_INPUT,
         picture="prompt",

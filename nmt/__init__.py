@@ -20,7 +20,7 @@ __all__ = ["Part", "UserError", "__version__", "load", "opt", "options_class", "
 
 
 def __getattr__(name: str) -> Any:
-    """Import `nmt.load` when it is first used, because its import is slow."""
+    """Import `nmt.load` on first use, because importing it is slow."""
     if name == "load":
         return importlib.import_module("nmt.translators").load
     raise AttributeError(f"module 'nmt' has no attribute '{name}'")

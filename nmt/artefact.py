@@ -85,7 +85,7 @@ def new_folder(final: Path, kind: str, facts: Mapping[str, Any], needed: int | N
     """Create a temporary folder to fill. It becomes the artefact `final` if the block ends without an error.
 
     kind: kind of artefact, which `Artefact` checks when it opens the folder
-    facts: more entries for the manifest, read when the block ends
+    facts: additional entries of the manifest, read when the block ends
     needed: disk space in bytes for its large files, if known; if less is free, an error is raised immediately
 
     The block need not sync what it writes. An OSError becomes a ResourceError with the path of `final`, unless it names a file
@@ -112,7 +112,7 @@ def new_folder(final: Path, kind: str, facts: Mapping[str, Any], needed: int | N
             no_inode = isinstance(error, OSError) and lacks_inodes(final)
             with contextlib.suppress(OSError):
                 needed = max(needed or 0, _size_of(temporary)) or None
-                _empty(temporary)  # now, so that releasing the lock removes the folder
+                _empty(temporary)  # empty it now, so that releasing the lock removes the folder
             if isinstance(error, OSError) and not (filling and _is_elsewhere(error.filename, temporary)):
                 raise storage_error(error, final, needed, no_inode) from error
             raise
@@ -120,7 +120,7 @@ def new_folder(final: Path, kind: str, facts: Mapping[str, Any], needed: int | N
 
 @contextlib.contextmanager
 def _taken(temporary: Path) -> Iterator[None]:
-    """Create and lock a temporary folder, or take over the one that a killed process left. If it ends up empty, it is removed.
+    """Create and lock a temporary folder, or take over one that a killed process left behind. If it ends up empty, it is removed.
 
     Raises LockedError if another process is filling it, and ResourceError if it is a link or belongs to another user.
     """
@@ -129,7 +129,7 @@ def _taken(temporary: Path) -> Iterator[None]:
     with Lock(temporary) as lock:
         status = temporary.lstat()
         if not lock.owns_folder and (status.st_uid != os.geteuid() or status.st_mode & stat.S_IWOTH):
-            raise ResourceError(f"{quoted(temporary)} belongs to another user, or is writable by others (remove it)")
+            raise ResourceError(f"{quoted(temporary)} belongs to another user or is writable by others (remove it)")
         lock.owns_folder = True
         yield
 
@@ -222,11 +222,11 @@ def remove_artefact(folder: Path) -> None:
 
 
 def _finish_removal(removed: Path, name: Path) -> None:
-    """Remove the files that a manifest lists. The others are kept in `name`, or added to a new folder of that name."""
+    """Remove the files that a manifest lists. Other files stay in `name`, or are moved into a new folder of that name."""
     if not (remaining := _remove_listed(removed)):
         return
     shown = ", ".join(quoted(path.relative_to(removed)) for path in remaining)
-    log.warn(f"kept files in {quoted(name)} that nmt did not write: {shown}")
+    log.warn(f"files in {quoted(name)} that nmt did not write were kept: {shown}")
     if not name.exists():
         removed.rename(name)
         return
@@ -246,7 +246,7 @@ def _remove_listed(folder: Path) -> list[Path]:
     with contextlib.suppress(ArtefactError):
         listed |= {folder / name for name in _read_manifest(folder, ())["files"]}
         is_readable = True
-    for path in sorted(folder.rglob("*"), reverse=True):  # the content of each folder before the folder itself
+    for path in sorted(folder.rglob("*"), reverse=True):  # visits the content of each folder before the folder itself
         if path.is_dir() and not path.is_symlink():
             with contextlib.suppress(OSError):  # the folder still contains files
                 path.rmdir()
@@ -371,7 +371,7 @@ def _read_manifest(folder: Path, kinds: tuple[str, ...]) -> dict[str, Any]:
     newest = NEWER_FORMATS.get(str(kind), FORMAT_VERSION)
     if isinstance(version, int) and version not in range(1, newest + 1):  # other formats may define entries differently
         advice = "use the version of nmt that wrote it"
-        raise OtherFormatError(f"{quoted(folder)} has format {version}, but this nmt reads up to {newest} ({advice})")
+        raise OtherFormatError(f"{quoted(folder)} has format {version}; this version reads up to {newest} ({advice})")
     if kinds and kind not in kinds:
         raise ArtefactError(f"{quoted(folder)} is {_kind_name(kind)}; expected {expected}")
     if not isinstance(version, int) or not _is_file_table(manifest.get("files")):

@@ -93,7 +93,7 @@ class Batch:
 
     @property
     def cells(self) -> int:
-        """Size of the longer side in tokens, including padding; --max-tokens limits it."""
+        """The number of tokens on the longer side, including padding; --max-tokens limits it."""
         return len(self) * max(self.source.shape[1], self.target.shape[1] - 1)
 
     def to(self, device: torch.device) -> "Batch":
@@ -101,7 +101,7 @@ class Batch:
         return self._map(lambda values: values.to(device, non_blocking=True))
 
     def repeated(self, times: int) -> "Batch":
-        """Repeat all pairs several times, one copy after the other."""
+        """Repeat the whole batch `times` times, one copy after the other."""
         return self._map(lambda values: values.repeat(times, *[1] * (values.dim() - 1)))
 
     def pin(self) -> "Batch":
@@ -134,7 +134,7 @@ class Batch:
 
 
 def _trimmed(values: Tensor, padding: int) -> Tensor:
-    """Remove final positions that are padding in all rows. values: (B, L)"""
+    """Remove trailing positions that are padding in all rows. values: (B, L)"""
     return values[:, : int((values != padding).sum(1).max())]
 
 
@@ -183,5 +183,5 @@ def token_positions(ids: Tensor) -> Tensor:
 
 
 def predicting_positions(ids: Tensor) -> Tensor:
-    """(N,) flat positions of BOS and the tokens before EOS, after each of which a token is predicted. ids: (...)"""
+    """(N,) flat positions of the tokens after which another one is predicted: BOS and all others before EOS. ids: (...)"""
     return ((ids != PAD) & (ids != EOS)).flatten().nonzero().squeeze(1)

@@ -153,7 +153,7 @@ def size_of(tensors: Mapping[str, Tensor]) -> int:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
-    """Write a safetensors file, one tensor at a time. The bytes are those that the safetensors library would write.
+    """Write a safetensors file, one tensor at a time. The result is byte for byte what the safetensors library would write.
 
     The library itself copies all tensors, writes its own temporary file, and hides the error number for a full disk.
     metadata: texts by name, for other toolkits
@@ -237,7 +237,7 @@ class NoRandomWeights(TorchFunctionMode):
             filled = named["tensor"] if "tensor" in named else arguments[0]
             if isinstance(filled, nn.Parameter) or isinstance(
                 filled._base, nn.Parameter
-            ):  # it fills a parameter, or part of one
+            ):  # the call would fill a parameter, or part of one
                 return filled
         return function(*arguments, **named)
 
@@ -349,7 +349,7 @@ def save_model(
     pipeline: Pipeline,
     more_facts: Mapping[str, Any],
 ) -> None:
-    """Write a complete model folder, or nothing. more_facts: more entries for the manifest"""
+    """Write a complete model folder, or nothing. more_facts: additional entries of the manifest"""
     refuse_not_finite(weights, folder)
     manifest = {"torch": str(torch.__version__), "vocabulary": pipeline.hash, **more_facts}
     with new_folder(folder, "model", manifest, size_of(weights)) as temporary:

@@ -18,14 +18,14 @@ REGISTERED: Final = re.compile(  # groups: kind, name, options class, and the cl
 
 
 class Root(NamedTuple):
-    """A folder with one subfolder per kind of component, such as nmt itself or an extension. package: its import name"""
+    """A folder with one subfolder per kind of component, such as that of nmt or of an extension. package: its import name"""
 
     package: str
     folder: Path
 
 
 class ComponentFile(NamedTuple):
-    """What a file says about its component. options: the name of the options class; docstring: of the component's class"""
+    """What a file says about its component. options: name of the options class; docstring: docstring of the component's class"""
 
     module: str
     file: Path
@@ -68,7 +68,7 @@ def component_files(kind: str, folder: str, roots: tuple[Root, ...]) -> dict[str
     """The components of a kind by name. folder: the kind's subfolder of each root"""
     return {
         name: ComponentFile(f"{root.package}.{folder}.{file.stem}", file, options, docstring)
-        for root in reversed(roots)  # if two roots use a name, the first one keeps it
+        for root in reversed(roots)  # if two roots use the same name, the first root wins
         for file in sorted((root.folder / folder).glob("*.py"))
         for registered, name, options, docstring in REGISTERED.findall(file.read_text(encoding="utf-8"))
         if registered == kind
@@ -81,7 +81,7 @@ def preset_files(roots: tuple[Root, ...]) -> dict[str, Preset]:
     import tomllib
 
     tables, places = dict[str, dict[str, Any]](), dict[str, str]()
-    for root in reversed(roots):  # if two roots use a name, the first one keeps it
+    for root in reversed(roots):  # if two roots use the same name, the first root wins
         if (file := root.folder / PRESETS_FILE).exists():
             of_file = tomllib.loads(file.read_text(encoding="utf-8"))
             tables |= of_file

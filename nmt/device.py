@@ -62,7 +62,7 @@ def autocast(device: torch.device, precision: Precision) -> AbstractContextManag
 class Memory:
     """The memory of a device in bytes: its peak use since `watch`, and its free memory.
 
-    On a CPU this is the process's resident memory. If the system cannot reset the peak, it is that since the process's start.
+    On a CPU this is the process's resident memory. If the system cannot reset the peak, it is the peak since the process started.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -80,7 +80,7 @@ class Memory:
         """The peak use since `watch`."""
         if self.on_gpu:
             return torch.cuda.max_memory_allocated(self.device)
-        since_start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # unit: KiB, but bytes on macOS
+        since_start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # in KiB, but in bytes on macOS
         return _kibibytes("/proc/self/status", "VmHWM:") or since_start * (1 if sys.platform == "darwin" else 1024)
 
     def free(self) -> int:
@@ -109,7 +109,7 @@ def _kibibytes(file: str, name: str) -> int:
 def cgroup_headrooms(groups: Path, mounted: Path) -> Iterator[int]:
     """The remaining bytes under each limit of the process's control groups (of a container or job), in version 1 or 2.
 
-    groups: file with lines `number:controllers:path`; in a container, the path may not exist, and the limit is then at the root
+    groups: file with lines `number:controllers:path`; if the path does not exist (in a container), the limit is at the root
     mounted: mount point of the control groups
     """
     with suppress(OSError):

@@ -19,15 +19,15 @@ from nmt.errors import Interrupted, RankFailed, ResourceError, UserError, one_li
 from nmt.signals import signal_at_end_of_parent
 
 MAX_WAIT_MINUTES: Final = 10_000_000  # 19 years
-MIN_START_MINUTES: Final = 2.0  # minimum time to wait until all ranks have started
+MIN_START_MINUTES: Final = 2.0  # ranks get at least this much time to start
 PARENT_SECONDS: Final = 0.5  # time between checks that the launcher is alive
 ANSWER_SECONDS: Final = 5  # time for each rank to report that it is also waiting
 LAUNCHER: Final = "NMT_LAUNCHER"  # environment variable with the process id of the launcher of `--devices`
 LISTENER: Final = "NMT_LISTENER"  # environment variable: descriptor of the store's socket, opened by the launcher
 WAITED: Final = "waited"
-SLICE_SECONDS: Final = 1.0  # length of the slices of a long wait; only one of them passes while the process is stopped
+SLICE_SECONDS: Final = 1.0  # a long wait consists of slices; at most one runs out while the process is stopped
 UNREACHABLE: Final = "rank 0, which coordinates all ranks, cannot be reached"
-# Words in messages about a lost connection. It is reset if a peer ends before it has read all data.
+# Words in messages about a lost connection. A connection is reset if a peer ends before it has read all data.
 CONNECTION_LOST: Final = ("closed", "reset", "broken pipe")
 NETWORK_ERRORS: Final = ("gloo", "nccl", "process group", "pair closure", "connection closed", "connection reset")
 
@@ -37,7 +37,7 @@ _Result = TypeVar("_Result")
 class World:
     """All ranks of a job, as seen from this process.
 
-    rank: index of this process; size: number of ranks; local_rank, local_size: the same among the ranks of this machine
+    rank: index of this process; size: number of ranks; local_rank, local_size: the same, counting only the ranks on this machine
     """
 
     def __init__(self, rank: int = 0, size: int = 1, local_rank: int = 0, local_size: int = 1) -> None:
@@ -49,7 +49,7 @@ class World:
 
     @classmethod
     def from_environment(cls) -> "World":
-        """The world from torchrun's variables; without them, this process alone. Raises UserError for invalid values."""
+        """The world that torchrun's variables describe; without them, this process alone. Raises UserError for invalid values."""
         names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
         if not os.environ.keys() >= set(names):
             return cls()
@@ -88,7 +88,7 @@ class World:
             code = error.code if isinstance(error, UserError) else 1
             self._leave(f"{code} {type(error).__name__}: {one_line(str(error))}")
         if isinstance(error, RankFailed) or (isinstance(error, UserError) and not self.leads):
-            _let_others_end_first()  # an error that all ranks have is reported only once, by the leader
+            _let_others_end_first()  # an error that occurs on all ranks is reported only once, by the leader
         return error
 
     def _missing(self, message: str) -> Exception:
@@ -111,7 +111,7 @@ class World:
         return ResourceError(f"rank {self.rank} timed out waiting for the other ranks: {found} ({quoted(message)})")
 
     def _leave(self, note: str) -> None:
-        """Tell the other ranks why this one ends: WAITED, or an exit status and an error."""
+        """Tell the other ranks why this one ends. note: WAITED, or an exit status and an error"""
         with suppress(RuntimeError, AttributeError, TimeoutError):
             _within(ANSWER_SECONDS, lambda: self._store.set(f"left/{self.rank}", note))
 
@@ -148,7 +148,7 @@ class World:
         return self._call_store(take, seconds)
 
     def _call_store(self, call: Callable[[], _Result], seconds: float = 0.0) -> _Result:
-        """Call the store. seconds: time that the call itself may wait
+        """Call the store. seconds: maximum time that the call itself waits
 
         Raises RuntimeError if the store is gone, and ResourceError if it does not answer.
         """
@@ -159,14 +159,14 @@ class World:
             raise ResourceError(f"rank {self.rank} timed out: {UNREACHABLE}") from None
 
     def sum(self, tensor: Any) -> None:
-        """Sum a tensor over all ranks, in place. All ranks get results that are identical bit for bit."""
+        """Sum a tensor over all ranks, in place. The results on all ranks are bit-identical."""
         if self.size > 1:
             import torch.distributed as dist
 
             dist.all_reduce(tensor)
 
     def maximum(self, *numbers: float) -> list[float]:
-        """The maximum over all ranks, for each number."""
+        """The maximum of each number over all ranks."""
         if self.size == 1:
             return list(numbers)
         import torch
@@ -205,7 +205,7 @@ class World:
 
 
 def _is_of_waiting(error: Exception) -> bool:
-    """Whether an error comes from waiting for another rank, and not from the work itself."""
+    """Whether an error comes from waiting for another rank rather than from the work itself."""
     from torch.distributed import DistError
 
     is_of_network = isinstance(error, DistError) or any(text in str(error).lower() for text in NETWORK_ERRORS)
@@ -217,7 +217,7 @@ def _number_of(name: str, default: str = "") -> int:
     value = os.environ.get(name, default)
     if not value.isdecimal():
         raise UserError(
-            f"the environment variable {name} is '{quoted(value)}', not a number as set by torchrun (for one process, unset RANK)"
+            f"the environment variable {name} is '{quoted(value)}', not a number (torchrun sets it; for one process, unset RANK)"
         )
     return int(value)
 
@@ -249,7 +249,7 @@ def _terminate_after(parent: int) -> None:
 def _within(seconds: float, call: Callable[[], _Result]) -> _Result:
     """Run a call in a thread with a time limit, because torch waits forever for a store that has become unreachable.
 
-    Raises TimeoutError after the limit, and the errors of the call.
+    Raises TimeoutError after the limit, and any error that the call raises.
     """
     future: Future[_Result] = Future()
 
@@ -307,7 +307,7 @@ def shard_like(tensor: Any, own: Any) -> Any:
 
 
 def _store(world: World, timeout: timedelta) -> Any:
-    """The store that all ranks share: torchrun's, or rank 0's, which listens on its launcher's socket or only on MASTER_ADDR."""
+    """The store that all ranks share: torchrun's, or one that rank 0 serves on its launcher's socket or else on MASTER_ADDR."""
     from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
     address, port = os.environ.get("MASTER_ADDR", "localhost"), _number_of("MASTER_PORT")

@@ -15,15 +15,15 @@ MAX_LISTED_NAMES: Final = 20
 MAX_HINTED_NAMES: Final = 5
 MIN_CONTAINED_CHARACTERS: Final = 3  # minimum length of a word to look for inside names
 MIN_SIMILARITY: Final = 0.75  # minimum similarity of a suggested name; less similar names would mislead
-OUT_OF_MEMORY: Final = (  # parts of the messages of plain RuntimeErrors from torch and its libraries
+OUT_OF_MEMORY: Final = (  # parts of messages, because torch and its libraries raise plain RuntimeErrors
     "DefaultCPUAllocator",
     "out of memory",
     "_STATUS_ALLOC_FAILED",
     "bad_alloc",
     "could not create a memory",  # oneDNN
     "could not create a primitive",
-    "failed to map segment",  # when a library is loaded
-    "can't start new thread",  # there is no memory for a thread's stack
+    "failed to map segment",  # occurs when a library is loaded
+    "can't start new thread",  # occurs if there is no memory for a thread's stack
 )
 
 

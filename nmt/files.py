@@ -1,4 +1,4 @@
-"""Writes files completely or not at all, names the file in errors from reading, and handles JSON."""
+"""Writes files completely or not at all, names the file in read errors, and handles JSON."""
 
 import contextlib
 import errno
@@ -47,7 +47,7 @@ def _without_waiting(path: str, flags: int) -> int:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file. Raises ArtefactError for other content, and for more than MAX_JSON_BYTES."""
+    """Read a JSON file. Raises ArtefactError if it is not JSON or is larger than MAX_JSON_BYTES."""
     with naming(path):
         num_bytes = path.stat().st_size
     if num_bytes > MAX_JSON_BYTES:
@@ -66,13 +66,13 @@ def to_json(value: Any) -> bytes:
 
 
 def json_text(value: Any) -> str:
-    """Format a value as lines of JSON. File names that are not UTF-8 keep surrogates, which stdout writes as original bytes."""
+    """Format a value as lines of JSON. Non-UTF-8 file names keep surrogates, which stdout writes as the original bytes."""
     return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
 
 
 @contextlib.contextmanager
 def new_file(path: Path, needed: int | None = None) -> Iterator[BinaryIO]:
-    """Open a new file under a temporary name. When the block ends, it is synced and renamed, and its folder is synced.
+    """Open a new file under a temporary name. When the block ends, the file is synced and renamed, and its folder is synced.
 
     needed: bytes to write, if known
     An OSError that concerns this file becomes a ResourceError with this path; other OSErrors are unchanged.
@@ -98,7 +98,7 @@ def new_file(path: Path, needed: int | None = None) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    """Open a file or folder read-only, as a descriptor."""
+    """Open a file or folder read-only. Yields its descriptor."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe does not block, but causes an error later
     try:
         yield handle
@@ -115,7 +115,7 @@ def sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def _temporary(path: Path, folder: int) -> Iterator[tuple[str, BinaryIO]]:
-    """Create a temporary file for `path` in its open folder. It is removed at the end if it still has that name.
+    """Create a temporary file for `path` in its open folder. At the end, the file is removed if it still has its temporary name.
 
     The name is new, so it cannot be a link. The file is locked while it is open, which marks it as in use.
     """
@@ -146,7 +146,9 @@ def _remove_unused(path: Path) -> None:
     """Remove temporary files of a path that killed writers left behind."""
     start = _start_of_temporaries(path)
     for unused in path.parent.glob(glob.escape(start) + "*" + TEMPORARY_ENDING):
-        is_own = unused.name.startswith(f"{start}{os.getpid()}-")  # testing a lock of this process would release it
+        is_own = unused.name.startswith(
+            f"{start}{os.getpid()}-"
+        )  # testing a lock that this process holds would release it
         with contextlib.suppress(OSError):  # the file may belong to another user
             if not is_own:
                 remove_unless_locked(unused)
@@ -155,7 +157,7 @@ def _remove_unused(path: Path) -> None:
 def remove_unless_locked(path: Path) -> None:
     """Remove a temporary file, or a link in its place, unless a writer has locked it.
 
-    The file is removed while this process holds its lock. A writer that has just created it notices, and creates another one.
+    The file is removed while this process holds its lock. A writer that has just created it notices this, and creates another.
     """
     if path.is_symlink():
         path.unlink()
@@ -195,7 +197,7 @@ def keep_permissions(path: Path, successor: int | Path) -> None:
 
 @contextlib.contextmanager
 def new_output(path: Path, needed: int | None = None) -> Iterator[BinaryIO]:
-    """Open an output file given by the user. Regular files are replaced as by `new_file`. Raises ResourceError if it fails.
+    """Open an output file given by the user. Regular files are replaced as by `new_file`. Raises ResourceError on failure.
 
     Links are followed, and the file at their end is replaced. Devices, pipes and open descriptors such as /dev/stdout are written
     to directly; their OSErrors name this path.
@@ -244,7 +246,7 @@ def write_output(path: Path, data: bytes) -> None:
 
 
 def open_to_append(path: Path) -> int:
-    """Open a growing file, such as a log, as a descriptor. It is created if it does not exist. Raises ResourceError."""
+    """Open a growing file, such as a log, or create it, and return its descriptor. Raises ResourceError."""
     try:
         return open_without_following(str(path), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC)
     except OSError as error:

@@ -11,7 +11,7 @@ from nmt.errors import UserError, quoted
 from nmt.version import __version__
 
 DISTRIBUTION: Final = "nmt-toolkit"
-# Groups: the package with its version bounds, another marker, the extra.
+# Groups: the package with its version bounds, any other marker, the extra.
 _OF_EXTRA: Final = re.compile(r"([^;]+); *(?:(.+) and )?extra *== *['\"](.+)['\"]")
 _PACKAGE: Final = Path(__file__).parent
 

@@ -30,7 +30,7 @@ class Lock:
             while not self._take():
                 pass
         except OSError as error:
-            failure = storage_error(error, self._path)  # measures the free space before some is freed below
+            failure = storage_error(error, self._path)  # measures the free space before the file is removed below
             if self.owns_folder:
                 with contextlib.suppress(OSError):
                     self._path.unlink(missing_ok=True)

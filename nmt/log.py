@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # rich is imported only when used
 MIN_BAR_SECONDS: Final = 2.0  # no bar is shown for shorter work
 MAX_BAR_CELLS: Final = 40
 REFRESHES_PER_SECOND: Final = 2
-# Limits on the time between progress lines if no bar is shown. Between them, it equals the time elapsed so far.
+# Minimum and maximum time between progress lines if no bar is shown. Within these limits, it equals the time elapsed so far.
 LINE_SECONDS: Final = 60.0, 600.0
 
 
@@ -52,7 +52,7 @@ class Bar:
         return None if total is None else max(total, self.count)
 
     def text(self) -> str:
-        """The count, the mean speed, and the remaining time or, if that is unknown, the time so far."""
+        """The count, the mean speed, and the remaining time or, if that is unknown, the elapsed time."""
         count, total, seconds = self.count, self.total, time.monotonic() - self._started
         speed = count / seconds if seconds else 0.0
         parts = []
@@ -130,7 +130,7 @@ class Log:
     def progress(
         self, label: str, total: "int | Callable[[], int | None] | None" = None, unit: str = "", *, shown: bool = True
     ) -> Iterator[Bar]:
-        """Show a bar once the work has taken MIN_BAR_SECONDS (see Bar). Without a terminal, write a line now and then.
+        """Show a bar once the work has taken MIN_BAR_SECONDS (see Bar). Without a terminal, write a line occasionally.
 
         shown: if False, neither is shown
         """

@@ -44,7 +44,7 @@ def opened_class(own: type, others: tuple[type, ...], choices: tuple[tuple[str, 
 
 
 def place_of_class(cls: Any) -> str:
-    """Where a class is defined, `FILE:LINE`; its module if there is no source."""
+    """The place where a class is defined, `FILE:LINE`, or its module if there is no source."""
     try:
         return f"{inspect.getsourcefile(cls)}:{inspect.getsourcelines(cls)[1]}"
     except (OSError, TypeError):

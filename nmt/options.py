@@ -23,10 +23,19 @@ from nmt.errors import UserError, naming, quoted
 T = TypeVar("T")
 REQUIRED: Any = dataclasses.MISSING
 AUTO: Final = "auto"  # with this value, an option leaves the choice to nmt
+WANTED: Final = {  # values in words, by the name of their type
+    "INT": "a whole number",
+    "FLOAT": "a number",
+    "TEXT": "a text",
+    "INT ...": "whole numbers",
+    "FLOAT ...": "numbers",
+    "TEXT ...": "texts",
+    "FLOAT FLOAT": "two numbers",
+}
 COMMAND_LINE: Final = "the command line"  # where a value was set, for messages
 MAX_PROCESSES: Final = 1024  # maximum number of processes per command and machine; a higher number is a typo
 MAX_SETTINGS_BYTES: Final = 1 << 20  # maximum size of a TOML file
-LONG_KEY: Final = re.compile(rb"(?<![\w-])(?:[\w-]+[ \t]*\.[ \t]*){100}")  # the TOML parser would need minutes for it
+LONG_KEY: Final = re.compile(rb"(?<![\w-])(?:[\w-]+[ \t]*\.[ \t]*){100}")  # the TOML parser would take minutes
 MAX_THREADS: Final = 1024
 MAX_LAYER_SIZE: Final = 1 << 20  # limit on widths, layers and experts; published models reach a tenth of it
 NUMBER_WITH_DOT: Final = re.compile(r"(-?)(\d*)\.(\d*)((?:[eE][+-]?\d+)?)")
@@ -231,22 +240,22 @@ class Option:
 
     @property
     def positional(self) -> bool:
-        """Whether its value may be given without its flag."""
+        """Whether the option's value may be given without its flag."""
         return self.words != 0
 
     @property
     def label(self) -> str:
-        """Its name in messages: the flag, or `NAME` if the value may be given without a flag."""
+        """The option's name in messages: the flag, or `NAME` if the value may be given without a flag."""
         return self.name.upper() if self.positional else self.flag
 
     @property
     def relations(self) -> str:
-        """The options that it needs and excludes, as the last part of its help."""
+        """The options that this one needs and excludes, as the last part of its help."""
         relations = {"needs": self.needs, "not with": self.excludes}
         return "".join(f"; {words} {', '.join(map(flag_of, names))}" for words, names in relations.items() if names)
 
     def spellings(self, path: str = "") -> dict[str, bool]:
-        """The flags that set it, the main one first. True marks `--no-` flags. path: see `Option.path`"""
+        """The flags that set the option, the main one first. True marks `--no-` flags. path: see `Option.path`"""
         before = f"--{path}." if path else "--"
         flags = [f"{before}{name}".replace("_", "-") for name in (self.name, *self.aliases) if len(name) > 1]
         letters = [] if path else [f"-{name}" for name in (self.name, *self.aliases) if len(name) == 1]
@@ -264,6 +273,12 @@ class Option:
     def type_name(self) -> str:
         return "NAME" if self.kind else _type_name(self.type)
 
+    @property
+    def wanted(self) -> str:
+        """The values that the option accepts, in words: `a whole number or auto`."""
+        *names, last = (WANTED.get(name, name) for name in self.type_name.split("|"))
+        return f"{', '.join(names)} or {last}" if names else last
+
     def convert(self, value: Any, origin: str | None = None) -> Any:
         """Convert a value, or its text, to the option's type and check its bounds.
 
@@ -275,7 +290,7 @@ class Option:
         try:
             converted = convert(value, self.type)
         except ValueError:
-            raise UserError(f"{self.label} '{quoted(value)}': must be {self.type_name}{where}") from None
+            raise UserError(f"{self.label} '{quoted(value)}': must be {self.wanted}{where}") from None
         try:
             self.check(converted)
         except ValueError as error:
@@ -339,8 +354,8 @@ def opened(cls: Any) -> type:
 def convert(value: Any, kind: Any) -> Any:
     """Convert the text of a flag, or a value from a TOML or JSON file, to the type of its option.
 
-    A text for a tuple of numbers or choices is split at commas: `0.9,0.98` or `(0.9, 0.98)`. A text for a tuple of texts
-    is not split. Raises ValueError.
+    Text for a tuple of numbers or choices is split at commas: `0.9,0.98` or `(0.9, 0.98)`. Text for a tuple of texts is
+    not split. Raises ValueError.
     """
     if isinstance(value, str) and value.lower() == "none" and NoneType in get_args(kind):
         return None

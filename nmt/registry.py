@@ -82,7 +82,7 @@ class _Shelf:
     """Everything registered so far in this process.
 
     plugins: the loaded values of `--plugin`, by path or module
-    plugin_modules: the top module of each plug-in
+    plugin_modules: the top-level module of each plug-in
     broken: the error of each installed plug-in that could not be loaded, by entry point
     roots: the folders of plug-ins that are packages
     """
@@ -105,7 +105,7 @@ _shelf = _Shelf()
 def register(kind: str, name: str, options: type) -> Callable[[PartClass], PartClass]:
     """Class decorator that registers a component under a kind and a name.
 
-    Raises UserError if the kind is unknown, if the name is taken, or if `options` is not an options class of `opt()` fields.
+    Raises UserError if the kind is unknown, if the name is taken, or if `options` is not an options class with `opt()` fields.
     """
     _check_kind(kind)
     if not dataclasses.is_dataclass(options):
@@ -239,7 +239,7 @@ def open_options_class(
     """Class decorator that opens an options class: its objects also have the options of every component of these kinds.
 
     Each component declares its options in a class of its own. An object of the open class is also an instance of that class, and
-    the component is built with it. So a component brings its flags, and no other file changes. A field declared by `choice`
+    the component is built with it. So a component brings its own flags, and no other file changes. A field declared by `choice`
     accepts the names of the components of its kind. A class that inherits from an open class is also open.
 
     shared: kinds whose components are built from `shared_values` instead. Components with an option of the same name share one
@@ -286,7 +286,7 @@ def _choices(own: type) -> tuple[tuple[str, Any], ...]:
 
 
 def choosable(kind: str, able: str = "") -> list[str]:
-    """The names of the components of a kind that can be chosen: all except stand-ins, see `selected`.
+    """The names of the components of a kind that can be chosen: all except stand-ins (see `selected`).
 
     able: see `nmt.options.choice`
     """
@@ -336,7 +336,7 @@ def active_names(kind: str, options: object) -> list[str]:
 
 
 def given_flags(kind: str, name: str, options: object) -> list[str]:
-    """The flags of a component that are not at their defaults. options: an object of an open class"""
+    """The flags of a component whose values differ from their defaults. options: an object of an open class"""
     own = options_of(options_class_of(kind, name))
     return [option.flag for option in own if getattr(options, option.name) != option.default]
 
@@ -462,7 +462,7 @@ def load_plugin(given: str) -> None:
             else:
                 _shelf.plugin_modules.add(given)
                 module = importlib.import_module(given)
-                if module.__spec__ is not None and module.__spec__.origin is None:  # Python imports any folder
+                if module.__spec__ is not None and module.__spec__.origin is None:  # a namespace package
                     raise UserError(f"plug-in {quoted(given)}: the folder has no __init__.py")
     except UserError as error:
         if place := place_in_plugin(error):

@@ -9,7 +9,7 @@ from nmt.text.vocabulary import backwards, expand_ranges
 
 
 class Rows(NamedTuple):
-    """Values of some pairs, one pair after the other. values: (sum of lengths, ...); lengths: (N,) values per pair"""
+    """Values of some pairs, one pair after the other. values: (sum of lengths, ...); lengths: (N,) number of values per pair"""
 
     values: NDArray[Any]
     lengths: NDArray[Any]

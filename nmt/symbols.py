@@ -1,6 +1,6 @@
 """The four control symbols with their ids, which are the same in every vocabulary, and the marks within tokens.
 
-<unk> is the only control symbol that text can produce.
+<unk> is the only control symbol that encoding a text can produce.
 """
 
 from typing import Final

@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # torch is imported only when it is used
 
 
 class SharedModels:
-    """Models of the engine `torch` that several translators share. Each is loaded once, and kept as long as this object."""
+    """Models of the engine `torch` that several translators share. Each is loaded once, and kept while this object exists."""
 
     def __init__(self) -> None:
         self._lock = Lock()  # a server opens engines from several threads
@@ -107,7 +107,7 @@ def open_translator(
 def _opened(models: Sequence[str | Path], *request: Any) -> SearchEngine:
     """Open an engine for models. request: fields of `EngineRequest` after the folders
 
-    An active run can remove its best checkpoint after it was found and before it is loaded. Then the best is chosen again.
+    An active run can remove its best checkpoint after it is found but before it is loaded. If so, the best is chosen again.
     """
     folders = [find_model(Path(model)) for model in models]
     while True:

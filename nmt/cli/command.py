@@ -1,6 +1,6 @@
 """A command: its own options, the kinds of components it uses, and one function that a notebook could call.
 
-Flags are made from options classes, so a flag, a TOML key and a saved key have the same spelling. The chosen components decide
+Flags come from options classes, so a flag, a TOML key and a saved key have the same spelling. The chosen components decide
 which flags exist: `nmt train --model rnnsearch --help` shows those of rnnsearch.
 """
 
@@ -46,7 +46,7 @@ class CommonOptions:
     """The options that every command takes."""
 
     config: tuple[str, ...] = opt(
-        (), "TOML file of settings; flags override it", aliases=("c",), metavar="FILE", common=True
+        (), "TOML file with settings; flags override it", aliases=("c",), metavar="FILE", common=True
     )
     plugin: tuple[str, ...] = opt((), "load a plug-in: a Python file or module", aliases=("user-dir",), metavar="FILE")
     dump_config: bool = opt(False, "print all settings as TOML with their origins, and exit")
@@ -93,7 +93,7 @@ class Parts:
     by_kind: each component with its options
     argv: the command line after the command's name
     taken: the names of the command's own options; no key of a component starts with one of them
-    given: where each option that is set comes from, by path key; for example a preset, a model, a settings file or a flag
+    given: the origin of each option that is set, by path key: for example a preset, a model, a settings file or a flag
     """
 
     by_kind: Mapping[str, Part]
@@ -116,10 +116,13 @@ class Parts:
         return {shorts[key] if counts[shorts[key]] == 1 else key: value for key, value in values.items()}
 
 
-def _settings_of(source: Callable[[Mapping[str, Any]], Layer | None] | None, given: Mapping[str, Any]) -> Layer | None:
-    """The settings that a command's `base` or `defaults` adds to the given ones, or None. Help ignores invalid ones."""
+def _settings_of(source: Callable[[Mapping[str, Any]], Layer | None] | None, layers: Sequence[Layer]) -> Layer | None:
+    """The settings that a command's `base` or `defaults` adds to the given ones, or None. Help ignores invalid settings."""
+    if source is None:
+        return None
+    given = {key: value for layer in layers for key, value in layer.values.items()}
     with suppress(UserError) if given.get("help") else nullcontext():
-        return source(given) if source is not None else None
+        return source(given)
     return None
 
 
@@ -134,7 +137,7 @@ class Command:
     examples: three command lines for its help, each at most 78 characters, with a comment
     headings: the headings that come first in its help, in this order
     kinds: the kinds of components whose flags it has
-    positional: names of options that can also be set without a flag, in order; `NAME...` takes all that remain. Such
+    positional: names of options that can also be set without a flag, in order; `NAME...` takes all others. Such
         arguments name the input of the command: text files, data, runs or models. Outputs and settings need their flags
     inferred: names of required options that `base` may set, so that the usage leaves them out
     more_words: advice for the error about a surplus argument
@@ -235,20 +238,17 @@ class Command:
 
     def bases(self, layers: Sequence[Layer]) -> list[Layer]:
         """The settings that files and flags override: `defaults`, the preset, and `base`, in this order."""
-        bases, given = list[Layer](), {key: value for layer in layers for key, value in layer.values.items()}
+        bases = list[Layer]()
         names = [PRESET.convert(layer.values["preset"], layer.origin) for layer in layers if "preset" in layer.values]
         if self.kinds and names and names[-1]:
             preset = registry.find_preset(names[-1])
             bases.append(Layer(f"preset {preset.name}", preset.values))
-        first, last = _settings_of(self.defaults, given), _settings_of(self.base, given)
+        first, last = _settings_of(self.defaults, layers), _settings_of(self.base, layers)
         return [layer for layer in (first, *bases, last) if layer is not None]
 
     def has_defaults(self, layers: Sequence[Layer]) -> bool:
-        """Whether `defaults` sets something for these files and flags."""
-        return (
-            _settings_of(self.defaults, {key: value for layer in layers for key, value in layer.values.items()})
-            is not None
-        )
+        """Whether `defaults` sets any option for these files and flags."""
+        return _settings_of(self.defaults, layers) is not None
 
     def read(
         self, files: Sequence[Layer], flags: Mapping[str, Any] = registry.NO_VALUES, argv: Sequence[str] = ()

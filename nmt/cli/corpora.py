@@ -38,15 +38,16 @@ def named_corpus(given: Mapping[str, Any], needs_direction: bool = True) -> Laye
     if twice := next((name for name in TRAINING_FILES if name in layer.values and name in given), None):
         named, flag = " ".join(map(quoted, words)), flag_of(twice)
         raise UserError(
-            f"'{named}' and {flag} both name training files (use one; for several files use {flag} A {flag} B)"
+            f"'{named}' and {flag} both name training files (use only one; for several files use {flag} A {flag} B)"
         )
     return layer
 
 
 def corpus_words(given: Mapping[str, Any]) -> Sequence[str]:
-    """The arguments without a flag; none if one is an unknown flag, because that is already an error."""
-    words = texts_of(given.get("corpus"))
-    return () if any(map(FLAG.match, words)) else words
+    """The arguments without a flag; empty if one is not text or is an unknown flag, because that is already an error."""
+    value = given.get("corpus", ())
+    words = texts_of(value) if isinstance(value, str | list | tuple) else ()
+    return () if any(not isinstance(word, str) or FLAG.match(word) for word in words) else words
 
 
 def _found(words: Sequence[str], given: Mapping[str, Any], needs_direction: bool) -> Layer:
@@ -81,7 +82,7 @@ def _one_file(path: Path, languages: Sequence[str | None]) -> Layer:
     """The settings for a file of pairs. Raises UserError if it is only one side of a corpus."""
     if text_name(path).endswith(".tsv"):
         if None in languages:
-            raise UserError(f"{quoted(path)}: its languages are not known (add --source-lang en --target-lang de)")
+            raise UserError(f"{quoted(path)}: the languages are unknown (add --source-lang en --target-lang de)")
         return Layer(ORIGIN, {"train_tsv": [str(path)]})
     stem = text_name(path).removesuffix(f".{_language(path)}")
     others = [
@@ -112,7 +113,9 @@ def _prefix(prefix: str, given: Sequence[str | None], needs_direction: bool) -> 
             f"{quoted(prefix)}.{quoted(absent[0])}: no such file, but found {listed} (name two files, source first)"
         )
     if len(files) != 2:
-        raise UserError(f"{quoted(prefix)}: a corpus has two files, but found {listed} (name two files, source first)")
+        raise UserError(
+            f"{quoted(prefix)}: a corpus has two files, but these were found: {listed} (name two, source first)"
+        )
     direction = PAIR_IN_NAME.fullmatch(Path(prefix).name)
     pair = sorted(files)
     if wanted:
@@ -127,7 +130,7 @@ def _prefix(prefix: str, given: Sequence[str | None], needs_direction: bool) -> 
 
 
 def corpus_files(prefix: Path) -> dict[str, Path]:
-    """The files of a corpus by language; their names are the prefix, a language and possibly a compression suffix."""
+    """The files of a corpus by language; their names consist of the prefix, a language and possibly a compression suffix."""
     files: dict[str, Path] = {}
     if not prefix.name:  # such as `.` or `/`, which is not a prefix
         return files

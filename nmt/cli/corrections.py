@@ -4,14 +4,15 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain
+from difflib import SequenceMatcher
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 from nmt import registry
 from nmt.cli import peers
 from nmt.cli.command import PRESET, Command, MissingError
-from nmt.cli.parameters import FLAG, LETTER, Flag, choices_of, flag_values, flags_of
+from nmt.cli.parameters import FLAG, LETTER, Flag, choices_of, flags_of
 from nmt.cli.settings import HELP, Layer, OptionTable, file_layer, option_table
 from nmt.errors import UsageError, UserError, nearest, quoted, unknown
 from nmt.options import COMMAND_LINE, REQUIRED, Option, flag_of, read_toml
@@ -19,7 +20,8 @@ from nmt.options import COMMAND_LINE, REQUIRED, Option, flag_of, read_toml
 YES: Final = ("yes", "true", "1", "on")
 NO: Final = ("no", "false", "0", "off")
 YAML: Final = "settings files are TOML here: --config FILE.toml"
-MAX_ROUNDS: Final = 8  # a correction may uncover further errors
+MIN_TYPO_SIMILARITY: Final = 0.75  # similarity of an unknown flag to the one that was probably meant
+MAX_ROUNDS: Final = 8  # repeated because a correction may uncover further errors
 
 Certainty = Literal["open", "certain", "same"]
 
@@ -27,9 +29,9 @@ Certainty = Literal["open", "certain", "same"]
 class Correction(NamedTuple):
     """An error in a command line, and the words that replace the wrong ones.
 
-    at, num_words: position and number of the wrong words; with a number of 0, `words` are inserted
+    at, num_words: position and number of the wrong words; if the number is 0, `words` are inserted
     kind: "open" if only the user knows what to write, so that no corrected line is shown; "certain" if the user meant `words`;
-        "same" if it means exactly what was written, which is then accepted with a note
+        "same" if `words` mean exactly what was written, which is then accepted with a note
     """
 
     message: str
@@ -66,16 +68,16 @@ def correct(
     words: Sequence[str],
     error: UserError | None,
     load: Callable[[list[str]], object],
-    known: str = "",
+    name_error: str = "",
 ) -> list[str]:
     """Load the corrected command line, and return a note for each word that nmt only spells differently.
 
-    words: those after the command's name; error: what is wrong with them, if known
+    words: the words after the command's name; error: what is wrong with them, if known
     load: reads a command line, or raises UserError
-    known: an error in the command's name
+    name_error: an error in the command's name
     Raises UsageError with all errors, and with the corrected line if it is certain and can be read.
     """
-    line, problems = list(words), [Correction(known, 0, 0, kind="certain")] if known else []
+    line, problems = list(words), [Correction(name_error, 0, 0, kind="certain")] if name_error else []
     for _ in range(MAX_ROUNDS):
         if error is None and {*HELP}.isdisjoint(line):
             try:
@@ -90,24 +92,31 @@ def correct(
                 problems += [Correction(message, 0, 0) for message in error.messages]
             break
         problems += found
-        line, error = _without_surplus(_corrected(line, found)), None
+        line, error = _corrected(line, found), None
+        if name_error and line[-2:] == [*words[-2:]] and line[-1].isupper() and line[-2] in line[:-2]:
+            line = line[:-2]  # `--init-from MODEL`, added with the command, is already set
     if all(problem.kind == "same" for problem in problems):
         if error is not None:
             raise error
         return [problem.message for problem in problems]
-    messages = dict.fromkeys(problem.message for problem in problems if problem.kind != "same")
+    added = {word for problem in problems for word in problem.words if word.isupper()}.difference(words)
+    messages = dict.fromkeys(
+        problem.message
+        for problem in problems
+        if problem.kind != "same" and not any(f"'{placeholder}'" in problem.message for placeholder in added)
+    )
     suggested = shlex.join(["nmt", command.name, *line])
     is_shown = suggested.isprintable() and all(problem.kind != "open" for problem in problems)
-    raise UsageError([*messages], suggested if is_shown else "") from None
+    raise UsageError([*messages], suggested if is_shown else "")
 
 
 def meant_command(name: str, words: Sequence[str], known: Iterable[str]) -> tuple[str, str, list[str]]:
     """The error for an unknown command, the command that was probably meant, and the words after its name.
 
-    words: those after the unknown name; known: the names of all commands
+    words: the words after the unknown name; known: the names of all commands
     Raises UserError unless exactly one command is similar.
     """
-    if told := peers.tables()["commands"].get(name):
+    if told := peers.tables()["commands"].get(name.removesuffix(".py").replace("_", "-")):
         line, _, remark = told.partition("; ")
         meant, *more = line.split()
         return f"unknown command '{name}' (use nmt {line}{f'; {remark}' if remark else ''})", meant, [*words, *more]
@@ -131,16 +140,10 @@ def _corrected(line: Sequence[str], problems: Sequence[Correction]) -> list[str]
     return corrected
 
 
-def _without_surplus(line: Sequence[str]) -> list[str]:
-    """The line without its last flag if that has only a placeholder, `--init-from MODEL`, and also occurs earlier."""
-    *before, flag, value = ["", "", *line]
-    return before[2:] if flag in before[2:] and value.isupper() else [*line]
-
-
 class _Line:
     """A command line with errors.
 
-    words: those after the command's name
+    words: the words after the command's name
     """
 
     def __init__(self, command: Command, words: Sequence[str]) -> None:
@@ -152,15 +155,15 @@ class _Line:
         self.given = {item.flag for item in self.items}
 
     def problems(self) -> list[Correction]:
-        """The errors in flags and their values; if there are none, those of words without a flag.
+        """The errors in flags and their values or, if there are none, the errors in words without a flag.
 
-        If the name of a component is wrong, only such errors are returned, because other options depend on it.
+        If the name of a component is wrong, only errors in such names are returned, because other options depend on them.
         """
         found = [problem for item in self.items if (problem := self._problem_of(item)) is not None]
         return found if found or not self.has_all_options else self._unexpected()
 
     def missing(self, error: UserError) -> list[Correction]:
-        """The required options that are not set, each with a placeholder for its value. error: the error of the line"""
+        """The required options that are not set, each with a placeholder for its value. error: the error that the line raised"""
         if not isinstance(error, MissingError):
             return []
         free, found = self._free(), list[Correction]()
@@ -197,7 +200,9 @@ class _Line:
         known = (item for item in self.items if item.flag in flags and item.values)
         given: dict[str, Any] = {flags[item.flag].option.path_key: item.values[0] for item in known}
         try:
-            layers = [file_layer(path, read_toml(Path(path))) for path in flag_values(self.words, ("--config", "-c"))]
+            given_files = (item.values for item in self.items if item.flag in ("--config", "-c"))
+            paths = chain(*(values if command.greedy else values[:1] for values in given_files))
+            layers = [file_layer(path, read_toml(Path(path))) for path in paths]
             layers = [*command.bases([*layers, Layer(COMMAND_LINE, given)]), *layers]
         except UserError:
             if "preset" in given and given["preset"] not in registry.presets():
@@ -231,13 +236,15 @@ class _Line:
             return None
         if option is not None and option.path_key == "devices" and (found := self._devices(item)) is not None:
             return found
+        own = (
+            None if option is None else self._switch(item, option) if option.type is bool else self._value(item, option)
+        )
+        takes_any = option is None or _is_chooser(option) or str in (option.type, *get_args(option.type))
+        if item.values and own is None and not takes_any:
+            return None
         if found := self._peers(item, option):
             return found
-        if item.flag in HELP:
-            return None
-        if option is None:
-            return self._unknown(item)
-        return self._switch(item, option) if option.type is bool else self._value(item, option)
+        return self._unknown(item) if option is None and item.flag not in HELP else own
 
     def _problem(
         self, item: GivenFlag, num_values: int, message: str, *words: str, kind: Certainty = "open"
@@ -262,13 +269,15 @@ class _Line:
         kind: Certainty = "open" if answer.words is None else "certain"
         if answer.is_same:
             message, kind = f"{given}: read as {answer.text.removeprefix('use ')}", "same"
-        words = [message, *(answer.words or ())]
+        words = [*(answer.words or ())]
         if "BEAM" in words:
-            words = [word.replace("BEAM", self._beam_size()) for word in words]
-        return self._problem(item, answer.num_values, *words, kind=kind)
+            message = message.replace("BEAM", self._beam_size())
+            words = [self._beam_size() if word == "BEAM" else word for word in words]
+        num_values = max(answer.num_values, min(1, len(item.values))) if kind == "open" else answer.num_values
+        return self._problem(item, num_values, message, *words, kind=kind)
 
     def _beam_size(self) -> str:
-        """The beam size that the line sets, or the default; Marian's n-best lists are that long."""
+        """The beam size that the line sets, or the default; Marian's n-best lists have this length."""
         given = [item.values[0] for item in self.items if item.flag in ("--beam-size", "-b") and item.values]
         return (given or [str(self.table.flags["--beam-size"].option.default)])[-1]
 
@@ -305,13 +314,15 @@ class _Line:
         return self._problem(item, one_value, f"{what} (drop it; `nmt help {name}` lists the flags)", kind="certain")
 
     def _spelled(self, item: GivenFlag, flag: str) -> list[str]:
-        """The flag in another spelling, with its value if that is attached."""
+        """The flag in another spelling, with its attached value if there is one."""
         return [flag if item.attached is None else f"{flag}={item.attached}"]
 
     def _replaced(self, item: GivenFlag, message: str, flags: Sequence[str]) -> Correction:
         """The error for a flag, with the flags that were probably meant."""
         if len(flags) > 1:
             return self._problem(item, min(1, len(item.values)), message)
+        if SequenceMatcher(None, item.flag.strip("-"), flags[0].strip("-")).ratio() < MIN_TYPO_SIMILARITY:
+            return self._problem(item, min(1, len(item.values)), message)  # the flag may mean something else
         return self._problem(item, 0, message, *self._spelled(item, flags[0]), kind="certain")
 
     def _components_with(self, flag: str) -> list[list[str]]:
@@ -342,7 +353,7 @@ class _Line:
         num_values = self._num_values(item)
         values = item.values[:num_values]
         if not values:
-            message = f"{option.flag} needs a value: {option.type_name} ({option.help})"
+            message = f"{option.flag} needs a value: {option.wanted} ({option.help})"
             return self._problem(item, 0, message, option.flag, option.name.upper())
         if choices := _choices(option):
             return self._choice(item, option, choices) if values[0] not in choices and len(values) == 1 else None
@@ -380,17 +391,18 @@ class _Line:
         return None
 
     def _devices(self, item: GivenFlag) -> Correction | None:
-        """The error for GPU indices, as in Marian, where the number of GPUs is expected."""
-        numbers = [number for value in item.values for number in value.split(",")]
-        if not all(number.isdecimal() for number in numbers) or (len(numbers) < 2 and numbers != ["0"]):
+        """The error for GPU indices (Marian's syntax) where the number of GPUs is expected."""
+        values = [*takewhile(lambda value: value.replace(",", "").isdecimal(), item.values)]
+        numbers = [number for value in values for number in value.split(",")]
+        if len(numbers) < 2 and numbers != ["0"]:
             return None
-        given, count = f"{item.flag} {' '.join(item.values)}", str(len(numbers))
+        given, count = f"{item.flag} {' '.join(values)}", str(len(numbers))
         kind: Certainty = "same"
         message = f"{given}: read as {item.flag} {count}"
         if numbers != [str(number) for number in range(len(numbers))]:
             chosen = f"CUDA_VISIBLE_DEVICES={','.join(numbers)} chooses these GPUs"
             message, kind = f"{given}: must be the number of GPUs (use {item.flag} {count}; {chosen})", "certain"
-        return self._problem(item, len(item.values), message, item.flag, count, kind=kind)
+        return self._problem(item, len(values), message, item.flag, count, kind=kind)
 
     def _unexpected(self) -> list[Correction]:
         """The errors for words that belong to no flag and have no other meaning."""
@@ -423,7 +435,7 @@ class _Line:
 
 
 def _is_mentioned(flag: str, kind: str) -> bool:
-    """Whether any file of a kind's components mentions a flag, so that they need not all be imported."""
+    """Whether any file of a kind's components mentions a flag. Checking this avoids importing all components."""
     last = flag.rpartition(".")[2].strip("-").removeprefix("no-")
     word = re.compile(rf"\b(no[-_])?{'[-_]'.join(map(re.escape, last.split('-')))}\b")
     files = {path for entry in registry.files(kind) for path in (entry, entry.with_name("options.py"))}
@@ -442,8 +454,8 @@ def _choices(option: Option) -> list[str]:
 
 
 def _as_integer(text: str) -> str:
-    """A number such as 5,000 or 1e5 as plain digits (5000, 100000); empty for any other text."""
+    """A number such as 5,000, 1e5 or 16k as plain digits (5000, 100000, 16000); empty for any other text."""
     with suppress(ValueError):
-        number = float(text.replace(",", "").replace("_", ""))
+        number = float(re.sub("k$", "e3", text.lower().replace(",", "").replace("_", "")))
         return str(int(number)) if number.is_integer() else ""
     return ""

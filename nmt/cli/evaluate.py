@@ -29,7 +29,7 @@ DEFAULT_METRICS: Final = ("bleu", "chrf", "ter")
 class EvaluateOptions:
     reference: tuple[str, ...] = opt(
         (),
-        "reference files, detokenised",
+        "detokenised reference files",
         aliases=("r", "ref"),
         metavar="FILE",
         group="Input and output",
@@ -68,7 +68,7 @@ class EvaluateOptions:
     )
     set: str | None = opt(
         None,
-        "set of --data to score; default: first test set",
+        "set in --data to score; if unset, the first test set",
         needs=("data",),
         metavar="NAME",
         group="Input and output",
@@ -88,7 +88,7 @@ class EvaluateOptions:
         if self.model is not None and (self.source is None) == (self.data is None):
             raise ValueError("--model needs either --source and --reference, or --data (use one of them)")
         if not self.reference and self.data is None:
-            raise ValueError("--reference is missing: reference file, detokenised (add --reference FILE)")
+            raise ValueError("--reference is missing (add --reference FILE with detokenised references)")
         if [*self.hypothesis, self.source].count("-") > 1:
             raise ValueError("only one of --hypothesis and --source can be - (stdin)")
         if "-" in self.reference:
@@ -210,7 +210,7 @@ def _lines_of_files(options: EvaluateOptions, names: Sequence[str]) -> tuple[lis
 
 
 def _lines_of(name: str) -> Lines:
-    """The lines of a file, or those that remain on stdin."""
+    """The lines of a file, or the remaining lines of stdin."""
     if name != STDIN_NAME:
         return read_lines(Path(name))
     with open_source(name, LineEstimate(name)) as source:

@@ -1,4 +1,4 @@
-"""The help of commands: `-h` lists the flags that people use every day, `--help` lists all; `nmt --help` lists the commands."""
+"""The help of commands: `-h` lists the common flags, `--help` lists all flags, and `nmt --help` lists the commands."""
 
 import os
 import shutil
@@ -12,10 +12,10 @@ from nmt.cli.commands import GROUPS, commands
 from nmt.cli.settings import OptionTable
 from nmt.options import REQUIRED, Option
 
-DEFAULT_COLUMNS: Final = 80  # if stdout is not a terminal
+DEFAULT_COLUMNS: Final = 80  # width if stdout is not a terminal
 MAX_COLUMNS: Final = 110  # longer lines are hard to read
 MIN_TEXT_COLUMNS: Final = 30
-MAX_FLAG_COLUMNS: Final = 28  # width of the column of flags; the help of a longer flag is printed below it
+MAX_FLAG_COLUMNS: Final = 28  # width of the flag column; the help of a longer flag is printed below the flag
 INDENT: Final = "  "
 
 
@@ -75,18 +75,18 @@ def show_component_help(table: OptionTable, kind: str, values: Mapping[str, Any]
     print("\n".join(lines[1:]))
 
 
-def command_sections(table: OptionTable, headings: Sequence[str]) -> dict[str, list[Option]]:
+def command_sections(groups: Mapping[str, Sequence[Option]], headings: Sequence[str]) -> dict[str, list[Option]]:
     """The options of a command's help by heading.
 
-    headings: the first headings, in order; the table's other headings follow
-    An option of a chosen component is listed only if its heading is one of `headings`.
+    groups: options by heading, as in an OptionTable; headings: the first headings, in order; those of the groups follow
+    An option of a chosen component is listed only if its heading is one of `headings`, and one of an inner component never.
     """
     sections: dict[str, list[Option]] = {heading: [] for heading in headings}
-    for heading, options in table.groups.items():
+    for heading, options in groups.items():
         for option in options:
             if not option.path or (option.group in headings and "." not in option.path):
                 sections.setdefault(option.group or heading, []).append(option)
-    *_, last = table.groups
+    *_, last = groups
     sections[last] = sections.pop(last)
     return sections
 
@@ -151,7 +151,7 @@ def _switch_label(option: Option) -> str:
 
 
 def _value(option: Option) -> str:
-    """The word that stands for a value: the metavar, or N for a whole number, X for a number, `NAME` for `--valid-name`."""
+    """The placeholder for a value: the metavar or, without one, N for an integer, X for a number, `NAME` for `--valid-name`."""
     if option.metavar:
         return option.metavar + ("..." if option.count is None else "")
     kind = option.type_name.removesuffix("|none") if option.default is None else option.type_name
@@ -162,7 +162,7 @@ def _value(option: Option) -> str:
 
 
 def _label(option: Option) -> str:
-    """A flag as in `_short_label`, but with every choice of its value, for `--help`."""
+    """A flag as in `_short_label`, but with all choices for its value, for `--help`."""
     choices = "" if option.positional or option.type is bool else option.type_name
     if option.metavar or not (choices.islower() and "|" in choices):
         return _short_label(option)
@@ -194,6 +194,6 @@ def _columns() -> int:
 
 
 def _bold(text: str) -> str:
-    """A text in bold on a terminal; unchanged in a pipe."""
+    """The text in bold if stdout is a terminal that supports it; otherwise unchanged."""
     is_plain = not sys.stdout.isatty() or "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
     return text if is_plain else f"\x1b[1m{text}\x1b[0m"

@@ -18,10 +18,10 @@ from nmt.dist import LAUNCHER, LISTENER
 from nmt.errors import ResourceError, UserError
 from nmt.signals import POLL_SECONDS, STOP_SIGNALS
 
-RESEND_SECONDS: Final = 25.0  # time between signals, after which ranks that obey have ended or are saving
+RESEND_SECONDS: Final = 25.0  # time between signals; enough for ranks that obey to end or to start saving
 GRACE_SECONDS: Final = 10.0  # time for the other ranks to end after one has failed or the leader has ended
 LOOPBACK: Final = "127.0.0.1"
-OF_TORCHRUN: Final = "TORCHELASTIC_"  # variables of an outer launcher that started this one
+OF_TORCHRUN: Final = "TORCHELASTIC_"  # prefix of variables from an outer launcher that started this one
 REPORTED_CODES: Final = range(1, 8)  # exit statuses of a rank that has printed its error
 STOPPED_CODES: Final = (0, *(128 + number for number in STOP_SIGNALS))
 
@@ -67,7 +67,7 @@ def _start(
     variables = {"MASTER_ADDR": LOOPBACK, **{name: str(number) for name, number in numbers.items()}}
     outer = {name: value for name, value in os.environ.items() if not name.startswith(OF_TORCHRUN)}
     environment = {"TORCH_CPP_LOG_LEVEL": "ERROR", **outer, **variables, **further}
-    # It has its own session; otherwise Ctrl-C would reach it both from the terminal and from the launcher.
+    # Each rank has its own session; otherwise Ctrl-C would reach it both from the terminal and from the launcher.
     command = [sys.executable, "-m", "nmt", *arguments]
     return Popen(command, env=environment, pass_fds=[] if rank else [listener.fileno()], start_new_session=True)
 
@@ -108,7 +108,7 @@ def _wait(ranks: "Sequence[Popen[bytes]]") -> list[int]:
 
 
 def _exit_code(codes: Sequence[int], pids: Sequence[int], received: int | None, after: str) -> int:
-    """The exit status of a command from those of its ranks. received: the signal that was passed on to them"""
+    """The exit status of a command, derived from those of its ranks. received: the signal that was passed on to them"""
     leader, *others = codes
     if leader == 0 and {*others} <= {-signal.SIGTERM, *STOPPED_CODES}:
         return 0
@@ -118,14 +118,14 @@ def _exit_code(codes: Sequence[int], pids: Sequence[int], received: int | None, 
     code = codes[rank]
     if code in REPORTED_CODES or code > 128:
         return code
-    if -code in STOP_SIGNALS:  # it ended before it could handle signals
+    if -code in STOP_SIGNALS:  # the rank ended before it could handle signals
         return 128 - code
     how = f"by signal {-code}" if code < 0 else f"with exit status {code}"
     raise ResourceError(f"rank {rank} (process {pids[rank]}) ended {how}, which ended all ranks ({after})")
 
 
 def _distance_from_cause(code: int) -> int:
-    """How far the end of a rank is from the original failure; signals are closest, then errors, then lost connections.
+    """How far an exit status is from the original failure: signals are closest, then errors, then lost connections.
 
     Ranks that the launcher itself ended by SIGTERM come after these, and successful ranks come last.
     """

@@ -33,7 +33,7 @@ MEMORY_FLAGS: Final = {
 
 
 class _Stdout(FileIO):
-    """The file behind stdout. Its errors give "stdout" as the file name."""
+    """The file behind stdout. Its errors name "stdout" as the file."""
 
     def write(self, data: Any) -> int:
         with naming("stdout"):
@@ -46,15 +46,15 @@ def main(argv: list[str] | None = None) -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # nmt prepare already starts one process per core
     os.umask(os.umask(0o077) | 0o002)  # nmt never creates world-writable files
     os.environ["PYTHONSAFEPATH"] = "1"  # worker processes must not import from the working directory either
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if the parent ignores it, nmt cannot see how ranks and workers end
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if SIGCHLD is ignored, nmt cannot see how its processes end
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, _interrupt)
     end_with_launcher()
-    gc.disable()  # until the command runs, because imports leave no garbage to collect
+    gc.disable()  # off until the command runs, because imports leave no garbage to collect
     for number in (2, 1):
         try:
             os.fstat(number)
-        except OSError:  # it is closed, so errors or results would be lost
+        except OSError:  # the stream is closed, so errors or results would be lost
             if number == 1:
                 os.write(2, b"nmt: error: stdout is closed (redirect it to a file or to /dev/null)\n")
             os._exit(5)
@@ -69,7 +69,7 @@ def main(argv: list[str] | None = None) -> None:
     try:
         sys.stderr.flush()
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # otherwise the interpreter retries, and exits with status 120
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # otherwise Python flushes it again, and exits with status 120
     # Gloo threads that call the interpreter while it shuts down would abort the process; search threads would delay its exit.
     if "WORLD_SIZE" in os.environ or any(works() for works in WORKING_ON):
         os._exit(code)
@@ -137,7 +137,7 @@ def _as_flags(arguments: list[str]) -> list[str]:
     first, *rest = arguments or ["help"]
     if first == "help":
         return ["--help"] if rest[:1] in (["help"], ["version"]) else [*rest[:1], "--help", *rest[1:]]
-    return ["--version"] if first == "version" and not rest else arguments
+    return ["--version", *rest] if first == "version" else arguments
 
 
 def _fail(messages: str | Sequence[str], code: int, debug: bool, correction: str = "") -> int:
@@ -223,7 +223,7 @@ def _close_stdout(code: int) -> int:
         sys.stdout.flush()
         sys.stdout.close()
         return code
-    except (OSError, ValueError) as error:  # ValueError if a plug-in has closed it
+    except (OSError, ValueError) as error:  # ValueError if a plug-in has closed stdout
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the rest of the buffer must not fail again at exit
         if isinstance(error, BrokenPipeError):
             return 141

@@ -80,7 +80,7 @@ def typer_parameters(options: Sequence[Option], flags: Mapping[str, Flag]) -> li
         ]
 
     def command(**values: object) -> None:
-        """Typer reads a command's parameters from a function."""
+        """Do nothing: typer only reads the parameters of this function."""
 
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -103,7 +103,7 @@ def completion(option: Option) -> Callable[[str], list[tuple[str, str]]] | None:
 
 
 def choices_of(option: Option) -> list[str]:
-    """The values that an option's type lists, `Literal["log", "linear"]`, as text."""
+    """The values that an option's type lists, as in `Literal["log", "linear"]`, converted to text."""
     kinds = (option.type, *get_args(option.type))
     return [str(value) for kind in kinds if get_origin(kind) is Literal for value in get_args(kind)]
 
@@ -131,7 +131,7 @@ def spread_values(argv: Sequence[str], flags: Mapping[str, Flag], greedy: bool, 
         while words and len(values) < count and not FLAG.match(words[0]):
             values.append(words.popleft())
         if not values and not (unfinished and not words):
-            raise UserError(f"{option.flag} needs a value: {option.type_name} ({option.help})")
+            raise UserError(f"{option.flag} needs a value: {option.wanted} ({option.help})")
         for value in values if option.count is None else [",".join(values)]:
             result += [spelling, value]
     return [*result, *words]

@@ -1,4 +1,4 @@
-"""Words from other toolkits, and their equivalents in nmt. Only errors and the page about other toolkits read them."""
+"""Words from other toolkits, and their equivalents in nmt. Only errors and the page about other toolkits use them."""
 
 import re
 import shlex
@@ -32,7 +32,7 @@ class Answer(NamedTuple):
 
 @cache
 def tables() -> dict[str, dict[str, str]]:
-    """The tables of the file by name: "commands", and one per command with its flags. Phrases are filled in."""
+    """The tables of the file by name: "commands", and one table of flags per command. Phrases are filled in."""
     import tomllib
 
     found: dict[str, Any] = tomllib.loads(PEERS_FILE.read_text(encoding="utf-8"))
@@ -45,12 +45,12 @@ def tables() -> dict[str, dict[str, str]]:
 
 
 def readable(text: str) -> str:
-    """A word or an answer of the file without the markers that only `answer` needs."""
+    """A word or an answer from the file, without the markers that only `answer` needs."""
     return VALUE_PLACEHOLDER.sub(r"\1", text.removeprefix("= ")).replace("drop: ", "no equivalent: ")
 
 
 def answer(command: str, flag: str, values: Sequence[str]) -> Answer | None:
-    """The answer to a flag of another toolkit; None if it is not known. values: the words after it, up to the next flag"""
+    """The answer to a flag of another toolkit; None if the flag is unknown. values: the words after it, up to the next flag"""
     rows = _by_flag(command).get(flag if len(flag) == 2 else long_flag(flag), ())
     for patterns, text in rows:
         if (named := _match(patterns, values)) is not None:
@@ -70,7 +70,7 @@ def has(command: str, flag: str) -> bool:
 
 @cache
 def _by_flag(command: str) -> dict[str, list[tuple[list[str], str]]]:
-    """The patterns of a flag's values and the answers, in the order of the file."""
+    """The answers to each flag, with patterns for the flag's values, in the order of the file."""
     rows: dict[str, list[tuple[list[str], str]]] = {}
     for key, text in tables().get(command, {}).items():
         flag, *patterns = key.split()
@@ -80,7 +80,7 @@ def _by_flag(command: str) -> dict[str, list[tuple[list[str], str]]]:
 
 
 def _match(patterns: Sequence[str], values: Sequence[str]) -> dict[str, list[str]] | None:
-    """The values that placeholders stand for, by name; None if the patterns do not fit."""
+    """The values that placeholders stand for, by name; None if the patterns do not match."""
     named: dict[str, list[str]] = {}
     if len(values) < len(patterns):
         return None
@@ -112,4 +112,4 @@ def _answer(text: str, named: dict[str, list[str]], num_values: int) -> Answer:
         told = f"use {shlex.join(words)}{separator}{remark}"
     else:
         told = VALUE_PLACEHOLDER.sub(r"\1", text).replace("drop: ", "drop it: ")
-    return Answer(told, None if head.startswith("nmt ") else words, num_values, text.startswith("= "))
+    return Answer(told, None if head.startswith("use ") else words, num_values, text.startswith("= "))

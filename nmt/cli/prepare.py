@@ -18,7 +18,7 @@ class PrepareCommandOptions(PrepareOptions):
 
 def run(options: PrepareCommandOptions) -> None:
     """Make a data folder for training from parallel text, plain or compressed."""
-    from nmt.cli.tables import table_lines  # these import rich and numpy
+    from nmt.cli.tables import table_lines  # both modules import rich and numpy
     from nmt.data.prepare import prepare
 
     report = prepare(options)
@@ -50,7 +50,7 @@ def _tokens_rows(report: dict[str, Any]) -> list[Sequence[str]]:
 
 
 def _pairs_line(row: dict[str, Any]) -> str:
-    """A line with the numbers of pairs of a set that were read, kept and dropped, and with its columns."""
+    """A line about a set: how many pairs were read, kept and dropped, and its columns."""
     dropped = "".join(f", {count:,} dropped: {reason}" for reason, count in row["dropped"].items() if count)
     replaced, empty = row["lines_with_replaced_bytes"], row["pairs_with_an_empty_side"]
     columns = ", ".join(f"{name} ({kind})" for name, kind in row.get("columns", {}).items())
@@ -76,7 +76,7 @@ COMMAND = Command(
     examples=(
         "nmt prepare corpus.en corpus.de --valid dev --output data",
         "nmt prepare --source-lang en --target-lang de --train a b --valid dev -o data",
-        "nmt prepare corpus.en corpus.de --hold-out 100 --vocab-size 8000 -o data",
+        "nmt prepare talks.en talks.de --hold-out 100 --vocabulary model -o talks",
     ),
     headings=(
         "Input and output",

@@ -17,7 +17,7 @@ def is_terminal() -> bool:
 
 
 def is_typed(*names: str) -> bool:
-    """Whether one of these texts is typed on a terminal, where a progress bar would overwrite it."""
+    """Whether any of these texts is typed on a terminal, where a progress bar would overwrite it."""
     return STDIN_NAME in names and sys.stdin is not None and sys.stdin.isatty()
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # torch is imported when the command runs
 class ScoreOptions:
     model: str = opt(
         REQUIRED,
-        "model folder, or run folder",
+        "model folder or run folder",
         aliases=("m", "path"),
         group="Input and output",
         common=True,
@@ -36,13 +36,13 @@ class ScoreOptions:
         False, "also print the score of each target token", aliases=("word-scores",), group="Scores", common=True
     )
     normalize: bool = opt(
-        False, "divide each score by its number of tokens, including EOS", group="Scores", common=True
+        False, "divide each score by the number of tokens, including EOS", group="Scores", common=True
     )
     max_tokens: int = opt(4096, "tokens per batch, including padding", minimum=1, group="Speed and memory")
     max_length: int = opt(
-        1024, "maximum tokens per line; longer pairs get no score", minimum=1, group="Speed and memory"
+        1024, "maximum tokens per line; pairs with a longer line get no score", minimum=1, group="Speed and memory"
     )
-    device: str = opt("auto", "auto, cpu, cuda or cuda:N", group="Speed and memory", common=True)
+    device: str = opt("auto", "device to use: auto, cpu, cuda or cuda:N", group="Speed and memory", common=True)
     threads: int | None = opt(
         None,
         "CPU threads; if unset, as many as torch chooses",
@@ -101,7 +101,7 @@ def _line(options: ScoreOptions, pair: "PairScore | None") -> str:
         if options.per_token:
             row["tokens"] = [{"token": piece, "log_prob": log_prob} for piece, log_prob in tokens]
         return json.dumps(row, ensure_ascii=False) + "\n"
-    shown = "nan" if value is None else f"{value:z.6f}"  # z: a probability of 1 gives 0.000000, not -0.000000
+    shown = "nan" if value is None else f"{value:z.6f}"  # z prints 0.000000, not -0.000000, for a probability of 1
     if options.per_token:
         shown += "\t" + " ".join(f"{piece}:{log_prob:z.4f}" for piece, log_prob in tokens)
     return shown + "\n"

@@ -13,7 +13,7 @@ NamedScore = tuple[str, Score]
 
 
 def as_rows(systems: Sequence[System], scores: Sequence[Sequence[NamedScore]]) -> str:
-    """The scores as JSON, one row each. scores: the scores of each system"""
+    """The scores as a JSON list with one object per score. scores: the scores of each system"""
     rows = [
         {"system": system.name, "metric": name, **vars(score), "decoder": system.decoder}
         for system, of_system in zip(systems, scores, strict=True)

@@ -13,7 +13,7 @@ from nmt.errors import UsageError, UserError, quoted, unknown
 from nmt.options import REQUIRED, Option, flag_of, to_toml, toml_line
 
 HELP: Final = ("--help", "-h")
-# Options that are read before settings files. A plug-in runs code, so only a person may name it (docs/reference/contract.md).
+# Options that are read before settings files. A plug-in runs code, so only the user may name it (docs/reference/contract.md).
 NOT_IN_FILES: Final = ("config", "dump_config", "debug", "plugin")
 # A preset and a corpus stand for other settings, which are printed instead.
 NOT_DUMPED: Final = (*NOT_IN_FILES, "quiet", "verbose", "preset", "corpus")
@@ -60,7 +60,7 @@ class OptionTable:
         return {spelling: found[0] for spelling, found in self.claims.items() if len(found) == 1}
 
     def find(self, key: str) -> Option | None:
-        """The option with this key, which may omit the kind. Raises UserError if several components have one."""
+        """The option with this key, which may omit the kind. Raises UserError if several components have such an option."""
         matches = [option for option in self.options if option.path_key == key]
         matches = matches or [option for option in self.options if key in setting_keys(option, self.taken)]
         if len(matches) > 1:
@@ -142,7 +142,7 @@ class Settings:
     notes: list[str] = field(default_factory=list)
 
     def overlay(self, layer: Layer, table: OptionTable) -> None:
-        """Set values. Unknown keys are kept for `convert`. Raises UserError for two keys of the same option."""
+        """Set values. Unknown keys are kept for `convert`. Raises UserError if two keys name the same option."""
         keys: dict[str, str] = {}
         for key, value in layer.values.items():
             option = table.find(key)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import chain
+from itertools import chain, dropwhile
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -32,7 +32,7 @@ KIND: Final = re.compile(r"^(--(?:no-)?)[^.]+\.")  # a kind at the start of a fl
 
 
 class HelpRequest(NamedTuple):
-    """A request for help. others: the other words; is_short: whether made with `-h`; topic: the KIND in `--help KIND`"""
+    """A request for help. others: the other words; is_short: whether `-h` was used; topic: the KIND in `--help KIND`"""
 
     others: list[str]
     is_short: bool
@@ -45,7 +45,8 @@ def help_request(argv: Sequence[str], kinds: Sequence[str]) -> HelpRequest | Non
     if argv[at:] == [] or argv[at] == "--":
         return None
     topic = argv[at + 1] if argv[at + 1 : at + 2] and argv[at + 1] in kinds else ""
-    return HelpRequest([*argv[:at], *argv[at + (2 if topic else 1) :]], argv[at] == "-h", topic)
+    after = dropwhile(lambda word: not FLAG.match(word), argv[at + 1 :])  # skips further words of the request
+    return HelpRequest([*argv[:at], *after], argv[at] == "-h", topic)
 
 
 class ShellCommand(TyperCommand):
@@ -54,37 +55,37 @@ class ShellCommand(TyperCommand):
     The chosen components decide which parameters exist, so arguments are read twice: for the command's own options, then for all.
     """
 
-    def __init__(self, command: Command, known: str = "") -> None:
-        """known: an error in the command's name, or an empty text"""
+    def __init__(self, command: Command, name_error: str = "") -> None:
+        """name_error: an error in the command's name, or an empty text"""
         settings = {"help_option_names": HELP, "ignore_unknown_options": True, "allow_extra_args": True}
         super().__init__(command.name, help=command.summary, context_settings=settings)
-        self.command, self.known = command, known
+        self.command, self.name_error = command, name_error
         self.parameters = dict[
             tuple[str, ...], list[Parameter]
-        ]()  # cached by their flags, because typer takes time to make them
+        ]()  # cached by their flags, because typer is slow to create them
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read and check the settings, or print the help and exit. Raises UsageError with all errors."""
         ctx.args = []
-        if ctx.resilient_parsing:  # a shell is completing a word, and the others may be wrong
+        if ctx.resilient_parsing:  # a shell is completing a word, and the other words may be wrong
             with suppress(UserError):
                 self._read(ctx, args)
             return []
         error = None
-        if not self.known:
+        if not self.name_error:
             try:
                 self._load(ctx, args)
             except UserError as first:
                 error = first
-        if error or self.known:
+        if error or self.name_error:
             from nmt.cli.corrections import correct
 
-            notes = correct(self.command, args, error, partial(self._load, ctx), self.known)
+            notes = correct(self.command, args, error, partial(self._load, ctx), self.name_error)
             self.settings.notes += notes
         return []
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        """The flags that complete a word; `--decoder.alpha` in addition to `--alpha` only if the word has a dot."""
+        """The flags that complete a word. Full names such as `--decoder.alpha` are included only if the word has a dot."""
         spellings = [{*param.opts, *param.secondary_opts} for param in self.get_params(ctx)]
         longer = {flag for flags in spellings for flag in flags if KIND.sub(r"\1", flag) in flags - {flag}}
         items = super().shell_complete(ctx, incomplete)
@@ -100,7 +101,7 @@ class ShellCommand(TyperCommand):
     def _read(self, ctx: Any, words: list[str]) -> None:
         """Read the settings of a command line, not converted yet. Raises UserError for the first error."""
         command, asked = self.command, None if ctx.resilient_parsing else help_request(words, self.command.kinds)
-        self.argv = asked.others if asked else list(words)
+        self.argv, self.is_unfinished = asked.others if asked else list(words), bool(asked or ctx.resilient_parsing)
         values, words = self._own_values(ctx)
         if plugins := values.get("plugin", ()):
             for plugin in plugins:
@@ -112,7 +113,7 @@ class ShellCommand(TyperCommand):
         self.table, self.settings = command.read(files, values, self.argv)
         if command.kinds:
             values, words = self._parse(ctx, self.table.options, self.table.flags)
-            if command.has_defaults([*files, Layer(COMMAND_LINE, values)]):  # they may depend on DATA, known only now
+            if command.has_defaults([*files, Layer(COMMAND_LINE, values)]):  # these may depend on DATA, known only now
                 self.table, self.settings = command.read(files, values, self.argv)
                 values, words = self._parse(ctx, self.table.options, self.table.flags)
         if asked:
@@ -128,7 +129,7 @@ class ShellCommand(TyperCommand):
         if asked.topic:
             show_component_help(self.table, asked.topic, values)
         else:
-            sections = command_sections(self.table, command.headings)
+            sections = command_sections(self.table.groups, command.headings)
             kinds = None if asked.is_short else command.kinds
             show_help(command, sections, values, kinds)
 
@@ -152,16 +153,16 @@ class ShellCommand(TyperCommand):
         unknown = [
             word
             for word in self.argv[:end]
-            if LETTER.match(word) and (word[:2] not in (*flags, *HELP) or f"-{word}".partition("=")[0] in flags)
+            if LETTER.match(word) and (word[:2] not in flags or f"-{word}".partition("=")[0] in flags)
         ]
         argv = [*(word for word in self.argv[:end] if word not in unknown), *self.argv[end:]]
         try:
             found, words, _ = self.make_parser(ctx).parse_args(
-                spread_values(argv, flags, self.command.greedy, ctx.resilient_parsing)
+                spread_values(argv, flags, self.command.greedy, self.is_unfinished)
             )
         except TyperException as error:
             raise UserError(error.format_message()) from None
-        values = {"help": found["help"]} if "help" in found else {}
+        values: dict[str, Any] = {}
         for option in options:
             of_flag, of_words = (found.get(name_of(option) + ending) for ending in (OF_FLAG, ""))
             if option.count is None:

@@ -17,7 +17,7 @@ from nmt.options import as_dict, flag_of, options_of, read_toml
 from nmt.runs import SETTINGS, Checkpoints, find_model
 from nmt.train.options import TrainOptions
 
-FINE_TUNING: Final = "fine-tuning"  # the origin of the defaults that starts declare
+FINE_TUNING: Final = "fine-tuning"  # shown as the origin of defaults that a start component declares
 TRAIN_OPTIONS: Final = {option.name: option for option in options_of(TrainOptions)}
 
 
@@ -33,7 +33,7 @@ def run(options: TrainOptions, parts: Parts) -> int:
     if options.devices > 1 and world.size == 1:
         from nmt.cli.launch import launch
 
-        data, _ = open_data(options)  # so that errors in the data are printed only once
+        data, _ = open_data(options)  # checked here, so that errors in the data are printed only once
         checked = {CHECKED: data.artefact.digest}  # so that ranks do not hash the same files again
         after = "the same command resumes from the newest checkpoint"
         return launch(options.devices, options.device, options.threads, ["train", *parts.argv], after, checked)
@@ -65,7 +65,7 @@ def run(options: TrainOptions, parts: Parts) -> int:
 
 
 def log_defaults(options: TrainOptions, parts: Parts) -> None:
-    """Log which defaults a new run takes from its starts."""
+    """Log which defaults a new run takes from its start components."""
     values = as_dict(options) | parts.as_dict()
     names = [name for name, origin in parts.given.items() if origin == FINE_TUNING]
     keys = [name if name in values else name.partition(".")[2] for name in names]
@@ -75,7 +75,7 @@ def log_defaults(options: TrainOptions, parts: Parts) -> None:
 
 
 def start_defaults(given: Mapping[str, Any]) -> Layer | None:
-    """The defaults that starts declare, such as sizes for fine-tuning. A resumed run keeps its own.
+    """The defaults that start components declare, such as sizes for fine-tuning. A resumed run keeps its own.
 
     given: what files and flags set. The options class of a start may define a function `defaults(given, values)`, which gets
     the defaults of earlier starts by name, and returns them together with its own.

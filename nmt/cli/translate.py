@@ -118,10 +118,10 @@ class TranslateOptions(TranslatorOptions, FileOptions):
                 flags = [flag_of(word) for word in (name, other)]
                 raise ValueError(f"{flags[0]} and {flags[1]} name the same file, {quoted(other_file)} (change one)")
         if self.stats == "-":
-            raise ValueError("--stats cannot be -, because stdout has the translations (use --stats /dev/stderr)")
+            raise ValueError("--stats cannot be -, because stdout is for translations (use --stats /dev/stderr)")
         if self.output.endswith(COMPRESSED_ENDINGS):
             raise ValueError(
-                f"--output {quoted(self.output)}: translations are not compressed (drop --output, and add `| gzip > FILE.gz`)"
+                f"--output {quoted(self.output)}: cannot write compressed output (drop --output, and add `| gzip > FILE.gz`)"
             )
 
     def _check_input(self) -> None:
@@ -247,7 +247,7 @@ def _lead_document(options: TranslateOptions, parts: Parts, world: World) -> int
     document = open_format(options.format, options).read(Path(name))
     translator = _open(options, parts, world, ())
     if translator.engine.n_best > 1:
-        raise UserError(f"--n-best {translator.engine.n_best}: a document has one translation per text (drop --n-best)")
+        raise UserError(f"--n-best {translator.engine.n_best}: documents have one translation per text (drop --n-best)")
     began, warnings = time.monotonic(), LineWarnings(place_of(name))
     texts = document.texts(Languages(translator.pipeline.source_lang, translator.pipeline.target_lang))
     requests = in_context(list(map(Request, texts)), DocumentLines(translator.context))
@@ -293,17 +293,17 @@ def _stats(number: int, num_failed: int, num_withheld: int, seconds: float) -> b
 
 
 def _check_text(name: str) -> None:
-    """Raise UserError for a file that cannot be read or that is also stdout, before any model is loaded."""
+    """Raise UserError for a file that cannot be read or is also stdout. Called before any model is loaded."""
     if name != STDIN_NAME and Path(name).is_dir():
         raise UserError(f"{quoted(name)} is a folder, not a text file (for several models use --model A --model B)")
     if name != STDIN_NAME and not text_exists(Path(name)):
-        hint = " (separate the numbers of a flag by commas: 0.7,0.3)" if NUMBER_NAME.fullmatch(name) else ""
+        hint = " (separate the numbers of a flag with commas: 0.7,0.3)" if NUMBER_NAME.fullmatch(name) else ""
         raise UserError(f"{quoted(name)}: no such file{hint}")
-    with contextlib.suppress(OSError):  # the descriptor is closed, or is not that of a file
+    with contextlib.suppress(OSError):  # the descriptor is closed, or does not belong to a file
         given, output = os.fstat(0) if name == STDIN_NAME else Path(name).stat(), os.fstat(1)
         if stat.S_ISREG(given.st_mode) and os.path.samestat(given, output):
             raise UserError(
-                f"{place_of(name)}: stdout is written to the same file, and would be read again (use another file)"
+                f"{place_of(name)}: stdout goes to the same file, so the output would be read again (use another file)"
             )
 
 

@@ -1,1 +1,1 @@
-"""Training criteria, one file each. A criterion returns sums by name, each with its count."""
+"""Training criteria, one per file. A criterion returns sums by name, each with its count."""

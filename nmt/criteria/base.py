@@ -17,7 +17,7 @@ from nmt.models.base import Term as Term
 from nmt.options import Part
 from nmt.text.pipeline import Pipeline
 
-UPDATE_BITS: Final = 40  # lowest bits of a search's `variation`, which hold the update; the others hold the seed
+UPDATE_BITS: Final = 40  # number of low bits in a search's `variation` that hold the update; the others hold the seed
 
 
 class Loss(NamedTuple):
@@ -77,7 +77,7 @@ class CriterionContext:
         model = self.scorer if isinstance(self.scorer, nn.Module) else nn.Identity()
         if any(map(is_sharded, model.parameters())):
             raise UserError(
-                "--engine fsdp: this criterion searches, which needs all weights on each rank (use --engine ddp)"
+                "--engine fsdp: this criterion runs a search, which needs all weights on each rank (use --engine ddp)"
             )
         training = model.training
         model.eval()
@@ -120,7 +120,7 @@ class Criterion(ABC):
         return {"loss": batch.num_target_tokens}
 
     def doubts(self, settings: Mapping[str, Any], is_new: bool) -> Iterator[str]:
-        """Yield warnings about a run's settings that do not suit this criterion.
+        """Yield warnings about settings of a run that do not suit this criterion.
 
         is_new: whether the run starts with random weights
         """

@@ -48,7 +48,7 @@ def sums_of_logits(
 
 def _chunks(output: nn.Module, passes: Sequence[Tensor]) -> Iterator[slice]:
     """Slices of the N positions."""
-    # Enable gradients if possible. Otherwise autocast would cache a copy of the weight without gradient.
+    # Enable gradients if possible. Otherwise autocast would cache a copy of the weight without a gradient.
     with torch.set_grad_enabled(not torch.is_inference_mode_enabled()):
         size = output(passes[0][:1]).shape[-1]
     rows = max(1, chunk_rows(passes[0], size) // len(passes))

@@ -19,7 +19,7 @@ from nmt.text.vocabulary import expand_ranges
 Indices = NDArray[np.int64]
 
 GROUPS_PER_UPDATE: Final = 4
-PART_PAIRS: Final = 1 << 20  # pairs planned at once, enough for a thousand of the paper's updates
+PART_PAIRS: Final = 1 << 20  # pairs planned at once, enough for a thousand updates of the paper's size
 PADDING_TO_JOIN: Final = {"cpu": 32, "cuda": 2048}  # number of padding cells that cost less than another micro-batch
 FEISTEL_ROUNDS: Final = 4  # with three or more rounds, the permutation is pseudorandom (Luby and Rackoff, 1988)
 
@@ -29,7 +29,7 @@ class PartPlan:
     """The updates of one part of an epoch.
 
     start: number of pairs in previous parts
-    order: (N,) pair indices in reading order; each repetition of a pair adds the number of all pairs to its index
+    order: (N,) pair indices in reading order; each repetition of a pair adds the total number of pairs to its index
     groups: (G + 1,) offsets into `order`, which delimit groups of similar length
     updates: (U + 1,) offsets into `groups`
     place, next_place: state at the start of this part and of the next, for plans that need it (nmt.data.plan.Position)

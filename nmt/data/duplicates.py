@@ -25,7 +25,7 @@ Keys = NDArray[np.uint64]
 def without_duplicates(pairs: Iterator[Encoded], scratch: Path) -> Iterator[Encoded]:
     """Drop pairs whose digest has already occurred, and keep the order. `dropped` counts them as "duplicate".
 
-    scratch: folder for two temporary files, about twice the size of the pairs
+    scratch: folder for two temporary files, which take about twice the space of the pairs
     """
     spool, digests = scratch / "pairs.spool", scratch / "digests.spool"
     num_chunks = first = 0
@@ -55,7 +55,7 @@ def without_duplicates(pairs: Iterator[Encoded], scratch: Path) -> Iterator[Enco
 def find_repeated(keys: Keys, sorted_rows: int = SORTED_ROWS) -> NDArray[np.bool_]:
     """(N,) whether an earlier row has the same key.
 
-    keys: (N, K) 64-bit numbers, in memory or mapped; a row of zeros is not a key
+    keys: (N, K) 64-bit numbers, in memory or mapped; a row of zeros stands for no key
     sorted_rows: approximate number of rows sorted together, which bounds memory (apart from 1 byte per row)
     """
     repeated = np.zeros(len(keys), dtype=bool)

@@ -38,7 +38,7 @@ class FilePair:
     corpus: name of the corpus, if the files are training text
     is_named: whether the user chose that name
     is_tsv: whether both sides are in one file, with a tab between source and target
-    label: name of the source in messages, if it differs from its file name
+    label: name of the source in messages, if it differs from the file name
     """
 
     source: Path
@@ -64,7 +64,7 @@ class FilePair:
         return [counts[path] for path in self.paths]
 
     def unequal(self, counts: Sequence[int]) -> InputError | None:
-        """The error for the first file with a different number of lines than the source. counts: lines of each of `paths`"""
+        """The error for the first file whose number of lines differs from the source's. counts: lines of each of `paths`"""
         if counts[0] != counts[1]:
             return misaligned(self.source, self.target, counts[0], counts[1])
         for path, count in zip(self.columns, counts[2:], strict=True):
@@ -205,7 +205,7 @@ def _plain_texts(lines: list[bytes]) -> list[str] | None:
 
 @dataclass(frozen=True)
 class TextTask:
-    """Maps a chunk to its text, prepared for subwords. prepare: text steps of the source (0), the target (1), or both"""
+    """Maps a chunk to text that is ready for subword splitting. prepare: text steps by side, 0 (source) or 1 (target)"""
 
     prepare: Mapping[int, Callable[[Sequence[str]], list[str]]]
     on_bad_line: BadLine
@@ -239,7 +239,7 @@ class LengthFilter:
     """Limits on the lengths of a pair, in tokens after subword splitting, without EOS.
 
     min_length: minimum tokens of the shorter side
-    max_length: maximum tokens of the longer side; 0 for no limit. A side's limit in characters is CHARACTERS_PER_TOKEN times this
+    max_length: maximum tokens on the longer side; 0 for no limit. A side's limit in characters is CHARACTERS_PER_TOKEN times this
     max_ratio: maximum ratio of the longer side to the shorter; 0 for no limit
     """
 
@@ -253,7 +253,7 @@ class LengthFilter:
         return self.max_length * CHARACTERS_PER_TOKEN or math.inf
 
     def without_long(self, texts: Sequence[str]) -> list[str]:
-        """Replace texts with too many characters by empty ones, so that they are not encoded."""
+        """Replace texts with too many characters with empty ones, so that they are not encoded."""
         return [text if len(text) <= self.max_characters else "" for text in texts]
 
     def reasons(self, lengths: NDArray[Any], characters: NDArray[Any]) -> NDArray[np.int8]:
@@ -280,7 +280,7 @@ class Encoded:
     lengths, words, unknown: (N, 2) tokens, words before subword splitting, and UNK tokens of source and target
     source, target: ids of all pairs, concatenated
     columns: values of each column
-    digests: (N, 2) 128 bits of each pair, for finding duplicates; (0, 2) if they are not needed
+    digests: (N, 2) a 128-bit digest of each pair, for finding duplicates; (0, 2) if they are not needed
     read, dropped, num_replaced: numbers of pairs read, pairs dropped (by reason), and lines with replaced bytes
     unknown_tags: "FILE:LINE: '<2fr>'" for each source that starts with a tag missing from the vocabulary
     raw: cleaned source and target lines, for evaluation sets
@@ -397,7 +397,7 @@ class EncodeTask:
 
 
 def _read_column(kind: ColumnKind, path: Path, lines: Sequence[bytes], sentences: Sentences, skips: bool) -> Rows:
-    """Read the values of a column. skips: whether to mark pairs with an invalid line as unusable instead of raising"""
+    """Read the values of a column. skips: whether to mark pairs with an invalid line as unusable instead of raising an error"""
     try:
         return kind.read(ColumnItems(path, lines, sentences))
     except InputError:
@@ -412,7 +412,7 @@ def _read_column(kind: ColumnKind, path: Path, lines: Sequence[bytes], sentences
 
 
 def digests_of(sources: Iterable[str], targets: Iterable[str]) -> NDArray[np.uint64]:
-    """(N, 2) 128 bits of each pair. Lines contain no LF, so different pairs never give the same joined text."""
+    """(N, 2) a 128-bit digest of each pair. Lines contain no LF, so different pairs never give the same joined text."""
     pairs = (f"{source}\n{target}".encode() for source, target in zip(sources, targets, strict=True))
     joined = b"".join(hashlib.blake2b(pair, digest_size=16).digest() for pair in pairs)
     return np.frombuffer(joined, dtype="<u8").reshape(-1, 2)

@@ -57,7 +57,7 @@ class SubwordSettings:
 
 
 def sum_counts(counts: Generator[Counter[str]]) -> Counter[str]:
-    """Sum up counts. If there are more than MAX_COUNTED_WORDS words, the rarest are dropped, which bounds memory."""
+    """Add up counts. If there are more than MAX_COUNTED_WORDS words, the rarest are dropped, which bounds memory."""
     total: Counter[str] = Counter()
     with closing(counts):
         for part in counts:
@@ -192,7 +192,7 @@ def _learning_error(message: str, settings: SubwordSettings) -> UserError:
     """The error for a message from sentencepiece."""
     if sizes := re.search(r"smaller than required_chars\. (\d+) vs (\d+)", message):
         return UserError(
-            f"--vocab-size {settings.vocab_size} is too small: the text has {sizes[2]} characters and control symbols "
+            f"--vocab-size {settings.vocab_size} is too small: the characters and control symbols need {sizes[2]} entries "
             f"(use at least --vocab-size {sizes[2]}, or lower --character-coverage)"
         )
     if "(vocab_size) >= (0)" in message:  # no entries are left for characters

@@ -54,7 +54,7 @@ _Item = TypeVar("_Item")
 
 
 def prefetched(items: Iterator[_Item], depth: int = 2) -> Generator[_Item]:
-    """Produce items in advance in a thread. Errors of the thread are raised here; closing the generator ends the thread.
+    """Produce items in advance in a thread. Errors in the thread are raised here; closing the generator ends the thread.
 
     depth: maximum number of items produced in advance
     """
@@ -111,7 +111,7 @@ class Loader:
         return {name: column.kind for name, column in self.corpus.columns.items()}
 
     def longest(self) -> int:
-        """Tokens of the longest side of any pair, including EOS."""
+        """The number of tokens in the longest side of any pair, including EOS."""
         return 1 + max(int(lengths.max()) for lengths in (self.corpus.source_lengths, self.corpus.target_lengths))
 
     def largest_micro_batch(self) -> int:

@@ -35,10 +35,10 @@ class TrainingFiles:
     """Files of parallel training text."""
 
     source_lang: str | None = opt(
-        None, "source language; also the extension of its files", group="Languages", common=True, metavar="LANG"
+        None, "source language; also used as the file extension", group="Languages", common=True, metavar="LANG"
     )
     target_lang: str | None = opt(
-        None, "target language; also the extension of its files", group="Languages", common=True, metavar="LANG"
+        None, "target language; also used as the file extension", group="Languages", common=True, metavar="LANG"
     )
     train: tuple[str, ...] = opt(
         (),
@@ -64,7 +64,7 @@ class TrainingFiles:
     )
     target: tuple[str, ...] = opt(
         (),
-        "training files in the target language, same order",
+        "training files in the target language, in order",
         group="Input and output",
         common=True,
         aliases=("t",),
@@ -72,7 +72,7 @@ class TrainingFiles:
     )
     workers: int = opt(
         1,
-        "worker processes; no effect on the result",
+        "number of worker processes; no effect on results",
         group="Speed and memory",
         common=True,
         minimum=1,
@@ -143,7 +143,10 @@ class CorpusOptions(TrainingFiles):
         (), "source files of validation sets, one set per file", group="Held-out data", metavar="FILE"
     )
     valid_target: tuple[str, ...] = opt(
-        (), "target files of validation sets, in the order of --valid-source", group="Held-out data", metavar="FILE"
+        (),
+        "target files of validation sets, in the same order as --valid-source",
+        group="Held-out data",
+        metavar="FILE",
     )
     test_source: tuple[str, ...] = opt(
         (), "source files of test sets, one set per file", group="Held-out data", metavar="FILE"
@@ -178,10 +181,10 @@ class PrepareOptions(CorpusOptions):
     """What to prepare and how, including the options of preparations, subwords and tokenizers."""
 
     source_lang: str = opt(
-        REQUIRED, "source language; also the extension of its files", group="Languages", common=True, metavar="LANG"
+        REQUIRED, "source language; also used as the file extension", group="Languages", common=True, metavar="LANG"
     )
     target_lang: str = opt(
-        REQUIRED, "target language; also the extension of its files", group="Languages", common=True, metavar="LANG"
+        REQUIRED, "target language; also used as the file extension", group="Languages", common=True, metavar="LANG"
     )
     output: str = opt(
         REQUIRED,
@@ -193,7 +196,7 @@ class PrepareOptions(CorpusOptions):
     )
     column: tuple[str, ...] = opt(
         (),
-        "extra data, one line per training pair: NAME=FILE or NAME:KIND=FILE (nmt list column)",
+        "extra data, one line per training pair: NAME=FILE or NAME:KIND=FILE (kinds: nmt list column)",
         group="Input and output",
         metavar="NAME=FILE",
     )
@@ -202,7 +205,7 @@ class PrepareOptions(CorpusOptions):
     )
     vocabulary: str | None = opt(
         None,
-        "reuse the vocabulary of a model, run or data",
+        "use the vocabulary of a model, run or data folder",
         group="Subwords and vocabulary",
         common=True,
         metavar="FOLDER",
@@ -244,7 +247,7 @@ class PrepareOptions(CorpusOptions):
     )
     joint_vocabulary: bool = opt(
         True,
-        "share one vocabulary between both languages",
+        "use one vocabulary for both languages",
         group="Subwords and vocabulary",
         common=True,
         aliases=("shared-vocab", "joined-dictionary"),
@@ -258,7 +261,7 @@ class PrepareOptions(CorpusOptions):
     )
     byte_fallback: bool = opt(
         False,
-        "encode characters outside the vocabulary as bytes instead of UNK; takes 256 entries",
+        "encode characters outside the vocabulary as bytes instead of UNK; takes 256 vocabulary entries",
         group="Subwords and vocabulary",
     )
     subword_sample: int = opt(
@@ -302,9 +305,9 @@ class PrepareOptions(CorpusOptions):
         minimum=0,
         maximum=MAX_CONTEXT,
     )
-    deduplicate: bool = opt(False, "drop training pairs that equal an earlier one", group="Faulty lines", common=True)
+    deduplicate: bool = opt(False, "drop training pairs that repeat an earlier one", group="Faulty lines", common=True)
     on_bad_line: BadLine = opt(
-        "error", "lines not in UTF-8: error, skip or replace", group="Faulty lines", common=True, metavar="ACTION"
+        "error", "on invalid UTF-8: error, skip or replace", group="Faulty lines", common=True, metavar="ACTION"
     )
     seed: int = opt(
         1, "random seed for sampling the text that subwords are learnt from", group="Speed and memory", minimum=0
@@ -314,7 +317,7 @@ class PrepareOptions(CorpusOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.hold_out == 1:
-            raise ValueError("--hold-out 1 would leave no training pair (use a larger number, or 0 for none)")
+            raise ValueError("--hold-out 1 would leave no training pairs (use a larger number, or 0 for none)")
         if (self.hold_out or self.column) and not self.names_training:
             flag = "--hold-out" if self.hold_out else "--column"
             raise ValueError(f"{flag} needs training pairs (add --train, or --source and --target)")
@@ -376,7 +379,7 @@ def is_stdin(text: str) -> bool:
 def split_name(text: str, endings: Sequence[str]) -> tuple[str, str]:
     """Split NAME=PATH, or PATH alone, into the name ("" if there is none) and the path.
 
-    endings: if the whole text followed by one of these names an existing file, the text is a path that contains `=`
+    endings: endings of file names; if the whole text plus one of them names a file, the text is a path that contains `=`
     """
     match = NAMED_PREFIX.fullmatch(text)
     if match is None or any(text_exists(Path(f"{text}{ending}")) for ending in endings):

@@ -115,7 +115,7 @@ def _check_context(
     if of_source := sorted(kind for kind in kinds if 0 in column_kind(kind).sides):
         raise UserError(f"--context and columns of kind '{of_source[0]}' cannot be combined (drop one of them)")
     if options.hold_out:
-        reason = "held-out lines do not form documents; add a set by --valid instead"
+        reason = "held-out lines do not form documents; add a set with --valid instead"
         raise UserError(f"--hold-out {options.hold_out} and --context cannot be combined ({reason})")
     for preparation in preparations:
         preparation.check(context)
@@ -203,10 +203,10 @@ def _warn_about_text(
 
 
 def _check_training(text_set: TextSet, statistics: SetStatistics, folder: Path) -> None:
-    """Raise InputError if no training pair is left, or if all weights of a column are 0."""
+    """Raise InputError if no training pairs are left, or if all weights of a column are 0."""
     if not statistics.kept:
         dropped = ", ".join(f"{count:,} {reason}" for reason, count in statistics.dropped.items()) or "none"
-        raise InputError(f"{text_set.files[0].name}: no training pair is left (dropped: {dropped})")
+        raise InputError(f"{text_set.files[0].name}: no training pairs are left (dropped: {dropped})")
     for path, (name, kind) in zip(text_set.files[0].columns, text_set.columns.items(), strict=True):
         if column_kind(kind).are_weights and not np.memmap(folder / f"{text_set.stem}.{name}.bin", FLOAT, "r").any():
             raise InputError(f"{quoted(path)}: all weights of column {name} are 0 (training needs positive weights)")

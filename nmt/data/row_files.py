@@ -45,7 +45,7 @@ class MappedFile:
     def __init__(
         self, path: Path, kind: np.dtype[Any], width: int = 1, size: int | None = None, wanted_by: str = ""
     ) -> None:
-        """Raises ArtefactError unless the file has the given size. wanted_by: for the error, such as "its lengths require" """
+        """Raises ArtefactError unless the file has the given size. wanted_by: error text, such as "its lengths require" """
         self._path = path
         with naming(path), path.open("rb") as file:
             self._size = os.fstat(file.fileno()).st_size
@@ -191,7 +191,7 @@ class StoredColumn:
         """The values of pairs (N,). Raises ArtefactError for values that cannot belong to these pairs."""
         rows = Rows(self._file.take(indices), self._file.lengths(indices))
         if not self._kind.fits(rows, self._pair_lengths(indices)):
-            raise ArtefactError(f"{quoted(self._name)}: a value does not fit its pair (prepare the data again)")
+            raise ArtefactError(f"{quoted(self._name)}: a value is not valid for its pair (prepare the data again)")
         return rows
 
 

@@ -79,7 +79,7 @@ class TextSet:
 
 
 def evenly_spaced(places: Indices, size: int, total: int, phase: int = 0) -> NDArray[np.bool_]:
-    """(N,) whether positions are among `size` evenly spaced ones out of `total`. phase: shift of these, less than `total`"""
+    """(N,) whether positions are among `size` evenly spaced ones out of `total`. phase: offset, less than `total`"""
     return np.asarray(((places + 1) * size + phase) // total > (places * size + phase) // total)
 
 
@@ -118,7 +118,7 @@ def text_sets(
             if not is_utf8(name):  # the name is written to a JSON file
                 raise UserError(f"the name of the {kind} set '{quoted(name)}' is not UTF-8 (rename or link the files)")
             if count > 1:
-                fix = f"name each set by `--{kind} NAME=PREFIX`, or rename the files"
+                fix = f"name each set with `--{kind} NAME=PREFIX`, or rename the files"
                 raise UserError(f"{count} {kind} sets have the same name '{quoted(name)}' ({fix})")
         sets += named
     check_regular(pair for text_set in sets for pair in text_set.files)
@@ -183,7 +183,7 @@ def _set_name(source: str, language: str) -> str:
 
 
 def _of_corpus(files: FilePair, name: str, default: str) -> FilePair:
-    """Name the corpus of files by a single word. name: the user's choice, or ""; default: used if there is none"""
+    """Set the name of the corpus of a file pair. name: the user's choice, or ""; default: used if there is none"""
     return replace(files, corpus=name or re.sub(r"[^\w.-]+", "_", default), is_named=bool(name))
 
 
@@ -212,7 +212,7 @@ def _of_language(prefix: str, language: str) -> Path:
     for storage in STORAGE:
         if text_exists(path := Path(f"{prefix}.{language}{storage}")):
             return path
-    several = " (separate several prefixes by spaces)" if "," in prefix else ""
+    several = " (separate several prefixes with spaces)" if "," in prefix else ""
     raise UserError(
         f"{quoted(f'{prefix}.{language}')}: no such file, with or without {', '.join(COMPRESSED_ENDINGS)}{several}"
     )

@@ -98,7 +98,7 @@ class Corpus:
         counts = [pairs for _, pairs in self.corpora]
         if min(counts) < 0 or sum(counts) != facts.pairs:
             file = quoted(artefact.folder / SETS_FILE)
-            raise ArtefactError(f"{file}: the corpora do not add up to the pairs of the set (prepare the data again)")
+            raise ArtefactError(f"{file}: corpus sizes do not add up to the size of the set (prepare the data again)")
 
     def __len__(self) -> int:
         return len(self.source_lengths)

@@ -1,4 +1,4 @@
-"""Spreads work over processes. Results come in the order of the items, so the number of processes does not affect them."""
+"""Distributes work over processes. Results come in the order of the items, so the number of processes does not affect them."""
 
 import multiprocessing
 import os
@@ -134,9 +134,9 @@ _task: Callable[[Any], Any] | None = None  # set in worker processes
 
 
 def become_worker(task: Callable[[Any], Any], plugins: Sequence[str] = ()) -> None:
-    """Turn this process into a worker. It leaves signals to its parent. It ends with the parent, or by SIGTERM if a worker dies.
+    """Turn this process into a worker, which exits with its parent, or on SIGTERM if another worker dies.
 
-    plugins: plug-ins to load, the same as in the parent
+    It leaves other signals to its parent. plugins: plug-ins to load, the same as in the parent
     """
     global _task
     _task = task

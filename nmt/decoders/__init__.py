@@ -1,1 +1,1 @@
-"""Decoders, one file each. A decoder is a search that works with any Scorer."""
+"""Decoders, one per file. A decoder is a search that works with any Scorer."""

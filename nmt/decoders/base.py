@@ -22,7 +22,7 @@ from nmt.models.base import Scorer, scorer_for_search
 from nmt.symbols import BOS, EOS
 from nmt.text.pipeline import Pipeline, Side
 
-MIN_FINISHED_SHARE: Final = 1 / 8  # share of finished sentences from which removing them is worth copying the rest
+MIN_FINISHED_SHARE: Final = 1 / 8  # share of finished sentences at which removing them is worth copying the others
 
 
 class Decoder(ABC):
@@ -33,7 +33,7 @@ class Decoder(ABC):
     paths: number of hypotheses per sentence that it extends in parallel
     target: the target side of the pipeline, for searches that need text; set by `use_pipeline`
     source_text: a function from the ids of a source row to its text; set by `use_pipeline`
-    filters: token filters by name, for constraints that have texts for them; set by `use_pipeline`
+    filters: token filters by name, for constraints given as texts; set by `use_pipeline`
     variation: a number that varies the random draws for the same source; a criterion derives it from its seed and the update
     """
 
@@ -51,7 +51,7 @@ class Decoder(ABC):
 
     @property
     def takes_phrases(self) -> bool:
-        """Whether it can force phrases into a translation, as declared by its options class."""
+        """Whether this decoder can force phrases into a translation, as its options class declares."""
         return getattr(self.options, "takes_phrases", False)
 
     def use_pipeline(self, pipeline: Pipeline) -> None:
@@ -102,7 +102,7 @@ Choose = Callable[[Tensor, Tensor, int], Tensor]
 
 
 def run_search(scorer: Scorer, source: Tensor, num_paths: int, filters: Filters, choose: Choose) -> list[Hypothesis]:
-    """Search along independent paths. Each step adds one token to each path, which is never revised.
+    """Search along independent paths. Each step adds one token to each path, and tokens are never revised.
 
     num_paths: W, paths per row of source (B, S)
     choose: selects the next token of each path

@@ -91,7 +91,7 @@ class Beams:
 
     @staticmethod
     def shape(options: Any) -> tuple[int, int, int]:
-        """The number of beams per sentence, of hypotheses per beam (W), and of results per beam."""
+        """The numbers of beams per sentence, hypotheses per beam (W), and results per beam."""
         return 1, options.beam_size, options.n_best
 
     def prefixes(self) -> Prefixes:
@@ -217,7 +217,7 @@ def best_continuations(
     scores, indices = (values + totals[:, :, None]).flatten(1).topk(2 * size)  # B 2W
     parents, tokens = indices // (2 * size), tokens.flatten(1).gather(1, indices)
     ends = tokens == EOS
-    own = scores if penalty is None else scores + penalty.gather(1, tokens)  # nats, without the penalty
+    own = scores if penalty is None else scores + penalty.gather(1, tokens)  # nats, without the penalty term
     ended = own[:, :size].masked_fill(~ends[:, :size], -math.inf)
     totals, chosen = scores.masked_fill(ends, -math.inf).topk(size)
     if penalty is not None:
@@ -233,7 +233,7 @@ def topk(numbers: Tensor, count: int) -> tuple[Tensor, Tensor]:
     if numbers.device.type != "cpu" or in_blocks <= count * TOPK_BLOCK_SIZE:
         return numbers.topk(count)
     blocks = numbers[..., :in_blocks].unflatten(-1, (-1, TOPK_BLOCK_SIZE))
-    best_blocks = blocks.amax(-1).topk(count).indices  # these contain the largest numbers
+    best_blocks = blocks.amax(-1).topk(count).indices  # these blocks contain the largest numbers
     indices = (best_blocks[..., None] * TOPK_BLOCK_SIZE + torch.arange(TOPK_BLOCK_SIZE)).flatten(-2)
     indices = torch.cat([indices, torch.arange(in_blocks, V).expand(*indices.shape[:-1], -1)], -1)
     values, chosen = numbers.gather(-1, indices).topk(count)

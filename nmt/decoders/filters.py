@@ -23,7 +23,7 @@ class Prefixes(NamedTuple):
     tokens: (N, t) tokens so far
     sentences: (N,) source row of each hypothesis
     limits: (N,) maximum number of tokens in each hypothesis
-    min_limit: a lower bound of `limits`, known without waiting for the device
+    min_limit: a lower bound on `limits`, known without waiting for the device
     """
 
     tokens: Tensor
@@ -59,7 +59,7 @@ class Filters:
         ]
 
     def __call__(self, log_probs: Tensor, prefixes: Prefixes) -> None:
-        """Apply all filters. The prefix of a constraint has priority over them."""
+        """Apply all filters. A constraint's prefix takes priority over them."""
         position, forced = prefixes.tokens.shape[1], None
         if position < len(self._prefix_tokens):
             tokens = self._prefix_tokens[position, prefixes.sentences]  # N

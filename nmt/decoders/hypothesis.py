@@ -11,7 +11,7 @@ class Constraints:
     """The constraints of one request on its translation.
 
     prefix: target ids with which it must start
-    phrases: sequences of target ids that it must contain, in any order; one that is part of another need not occur separately
+    phrases: sequences of target ids that it must contain, in any order; one that is part of another may occur only there
     filters: texts for token filters (`nmt list filter`), by name
     """
 

@@ -39,13 +39,13 @@ class SearchOptions:
     takes_phrases: ClassVar[bool] = False
     max_len_a: float = opt(
         1.0,
-        "a in the maximum length, a * source length + b tokens; EOS is not counted",
+        "factor a in the maximum length, a * source length + b tokens; EOS is not counted",
         minimum=0,
         maximum=MAX_LENGTH,
     )
     max_len_b: int = opt(
         50,
-        "b in the maximum length, a * source length + b tokens; EOS is not counted",
+        "constant b in the maximum length, a * source length + b tokens; EOS is not counted",
         minimum=0,
         maximum=MAX_LENGTH,
     )
@@ -77,7 +77,7 @@ class BeamOptions(SearchOptions):
         maximum=MAX_BEAM_SIZE,
     )
     n_best: int = opt(
-        1, "translations per sentence, up to the beam size", group="Search", common=True, aliases=("nbest",), minimum=1
+        1, "number of translations, up to the beam size", group="Search", common=True, aliases=("nbest",), minimum=1
     )
     length_penalty: Literal["gnmt", "average", "none"] = opt(
         "gnmt",
@@ -91,7 +91,7 @@ class BeamOptions(SearchOptions):
     )
     stop: Literal["best", "full"] = opt(
         "best",
-        "stop when no better hypothesis is possible (best), or, faster, after beam_size finished hypotheses (full)",
+        "stop when no better hypothesis is possible (best) or after beam_size finished hypotheses (full, faster)",
     )
     prune: float | None = opt(
         None,

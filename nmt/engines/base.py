@@ -30,7 +30,7 @@ class EngineRequest:
     search: the decoder
     phrase_search: the decoder, or one that also accepts phrases
     load: loads models, which several engines may share (`nmt.translate.open_built_in.load_scorer`)
-    refused: why each engine that was asked earlier refused, by title
+    refused: the reason of each engine that refused earlier, by engine title
     """
 
     folders: Sequence[Path]
@@ -63,12 +63,12 @@ class Engine(ABC):
         self.options = options
 
     def is_installed(self) -> bool:
-        """Whether the packages that it needs are installed. Does not import them."""
+        """Whether the packages that the engine needs are installed. Does not import them."""
         return True
 
     @abstractmethod
     def refusal(self, request: EngineRequest) -> str:
-        """The reason why results would differ from those of the engine `torch`; empty if they would not.
+        """The reason why results would differ from those of the engine `torch`; empty if results would be the same.
 
         Raises UserError if the engine is not installed.
         """
@@ -94,7 +94,7 @@ def kind_of_folder(folder: Path) -> str:
 
 
 def open_engine(request: EngineRequest) -> SearchEngine:
-    """Open the engine that the options name, or with `auto` the first that does not refuse. Raises UserError without one."""
+    """Open the engine that the options name, or with `auto` the first that accepts the request. Raises UserError if none does."""
     known, given, reason = engines(), request.options.engine, ""
     readers = [name for name, engine in known.items() if set(engine.folder_kinds) & set(request.kinds)]
     if readers and given not in (AUTO, *readers):

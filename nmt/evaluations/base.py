@@ -34,7 +34,7 @@ class Evaluation(ABC):
     """Decides what is printed about the systems.
 
     order: if several evaluations are active, the one with the lowest order is used
-    uses_metrics: whether it uses the metrics of --metrics; if not, it receives none
+    uses_metrics: whether the evaluation uses the metrics of --metrics; if not, it receives none
     task: label of the progress bar
     changes: changes that checks made to the texts, appended to each signature, such as `|unicode:nfc`
     """
@@ -48,7 +48,7 @@ class Evaluation(ABC):
         self.options = options
 
     def check_language(self, language: str) -> None:  # noqa: B027 most evaluations have nothing to check
-        """Raise UserError if it cannot evaluate a model's target language. Called before the translation."""
+        """Raise UserError if a model's target language cannot be evaluated. Called before the translation."""
 
     @abstractmethod
     def text(
@@ -71,7 +71,7 @@ class TextCheck:
         """Raise an InputError that explains why two texts have different numbers of lines, if the reason is known."""
 
     def examine(self, systems: Sequence[System], references: Sequence[System]) -> None:
-        """Warn about texts, each with the name of its file or set. Raises InputError if they cannot be scored."""
+        """Warn about problems in the texts, naming their files or sets. Raises InputError if they cannot be scored."""
 
     def doubts(self, metrics: Sequence[Metric], references: References) -> Iterator[str]:
         """Warnings that explain why scores with these references would mean little."""
@@ -82,5 +82,5 @@ class TextCheck:
         return lines
 
     def signature(self) -> str:
-        """What `lines` changes, for score signatures, such as `unicode:nfc`; empty if nothing."""
+        """The entry in score signatures for what `lines` changes, such as `unicode:nfc`; empty if it changes nothing."""
         return ""

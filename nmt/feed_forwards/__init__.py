@@ -1,1 +1,1 @@
-"""Feed-forward networks for the Transformer's layers, one file each."""
+"""Feed-forward networks for the Transformer's layers, one per file."""

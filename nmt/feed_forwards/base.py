@@ -1,6 +1,6 @@
 """The interface of feed-forward networks, which a layer applies to each position separately (Vaswani et al., 2017, section 3.3).
 
-A registered network is built by `for_layer` as `cls(options, shape)`. `options` are the Transformer's options, which are also an
+A registered network is built by `for_layer` as `cls(options, shape)`. `options` is the Transformer's options object, also an
 instance of the network's options class.
 """
 
@@ -38,7 +38,7 @@ class FeedForwardShape(NamedTuple):
 class FeedForward(nn.Module):
     """A network that a layer of the Transformer applies to each position separately.
 
-    auxiliary_losses: names of the losses that it adds to each pass, see nmt.nn.extra_losses
+    auxiliary_losses: names of the losses that it adds to each pass (see nmt.nn.extra_losses)
     can_be_captured: whether its work depends only on the sizes of its input, so that a CUDA graph can repeat it
     residual_outputs: name patterns of its last weights; a layer with zeros there leaves its input unchanged. Empty if it has none
     training_options: names of its options that only training reads
@@ -51,7 +51,7 @@ class FeedForward(nn.Module):
 
     @classmethod
     def for_layer(cls, options: Any, shape: FeedForwardShape, number: int) -> "FeedForward":
-        """The network of a layer, by default a new one. number: number of the layer, from 1"""
+        """The network of a layer, by default a new one. number: number of the layer, counted from 1"""
         network: FeedForward = cls(options, shape)
         return network
 

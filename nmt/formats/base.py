@@ -1,6 +1,6 @@
 """The interface for document formats. A translator sees only the texts in a document.
 
-A registered format is built as `cls(options)`. `options` are the options of `nmt translate`; they are also an instance of the
+A registered format is built as `cls(options)`. `options` is the options object of `nmt translate`, also an instance of the
 format's options class. That class declares file name endings by format: `endings = {"po": (".po",)}`.
 Plain lines of text are not a document: they are read, translated and written one after another.
 """
@@ -65,7 +65,7 @@ class Format(ABC):
 
 
 def format_of(names: Sequence[str]) -> str:
-    """The format of the first file that is a document, judging by the ends of file names; LINES if there is none."""
+    """The format of the first file that is a document, judging by file name endings; LINES if there is none."""
     tables: list[Mapping[str, Sequence[str]]] = registry.declared("format", "endings")
     formats = {ending: format for table in tables for format, endings in table.items() for ending in endings}
     endings = (Path(text_name(Path(name))).suffix.lower() for name in names)

@@ -26,7 +26,7 @@ class Kernel(ABC):
 
     @abstractmethod
     def fits(self, owner: Any, inputs: Tensor) -> bool:
-        """Whether it supports inputs on this device and of this type. For a loss, the inputs are the features (N, D)."""
+        """Whether the kernel supports inputs of this type on this device. For a loss, the inputs are the features (N, D)."""
 
     @abstractmethod
     def compute(self, owner: Any, *given: Any) -> Any:
@@ -37,7 +37,7 @@ class Kernel(ABC):
 
 
 def has_kernel(name: str) -> Callable[[Method], Method]:
-    """A decorator for a method that the kernel of this name may replace. The kernel does not replace overriding methods."""
+    """Decorator for a method that the kernel with this name may replace. Methods that override it are not replaced."""
 
     def declared(method: Method) -> Method:
         method.kernel = name  # type: ignore[attr-defined]

@@ -1,1 +1,1 @@
-"""Metrics of translation quality, one file each."""
+"""Metrics of translation quality, one per file."""

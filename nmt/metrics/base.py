@@ -1,4 +1,4 @@
-"""The base class of all metrics. A metric scores translations against references, with a signature that says how."""
+"""The base class of all metrics. A metric scores translations against references. Its signature says how."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -66,7 +66,7 @@ class Metric(ABC):
 
 
 def given_references(references: References) -> list[list[str | None]]:
-    """Replace blank lines by None, sacreBLEU's mark for missing references. If all references of a line are blank, keep them."""
+    """Replace blank lines with None, sacreBLEU's mark for missing references. If all those of a line are blank, keep them."""
     rows = (
         texts if all(map(is_invisible, texts)) else [None if is_invisible(text) else text for text in texts]
         for texts in zip(*references, strict=True)

@@ -83,5 +83,5 @@ def _check_tokenizer_model(name: str) -> None:
         file = Path(tokenizer_spm.SACREBLEU_DIR, "models", address.rpartition("/")[2])
         if not file.is_file():
             raise ResourceError(
-                f"{quoted(file)}: the model of BLEU tokenizer '{name}' is missing (download it from {address})"
+                f"{quoted(file)}: the model for BLEU tokenizer '{name}' is missing (download it from {address})"
             )

@@ -1,6 +1,6 @@
 """The options of metrics. Each is one flag of `nmt evaluate` and `nmt sweep`, shared by all metrics that have it.
 
-If an options class sets `in_training`, its options are also flags of `nmt train`, for the metrics of validations.
+If an options class sets `in_training`, its options are also flags of `nmt train`, for validation metrics.
 """
 
 from typing import Final

@@ -1,6 +1,6 @@
 """The interface of mixers, the parts of a Transformer layer that read other positions of the same text.
 
-A registered mixer is built as `cls(options, shape)`, with the options of the Transformer, which include its own, and the shape of
+A registered mixer is built as `cls(options, shape)`, with the Transformer's options, which include the mixer's, and the shape of
 an attention layer. With some options, a mixer replaces another one; its options class declares this (see `registry.selected`).
 Dimensions: B sentences, T positions, D width, N rows of a search, G key and value heads.
 """

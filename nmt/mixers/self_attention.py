@@ -22,8 +22,8 @@ class Entries(NamedTuple):
     """The entries of a search at one step.
 
     used: number of entries per sentence before the step
-    bias: (B * G, H / G * W, E), 0 for a hypothesis' own ancestors and minus infinity for other entries. So the cache does not
-        change when hypotheses are reordered
+    bias: (B * G, H / G * W, E), 0 for a hypothesis' own ancestors and minus infinity for other entries. Thus the cache does
+        not change when hypotheses are reordered
     """
 
     used: int
@@ -31,8 +31,8 @@ class Entries(NamedTuple):
 
     def appended(self, past: Past, key: Tensor, value: Tensor) -> Past:
         """Append W entries to the past. key: (B, G, W, K); value: (B, G, W, V)"""
-        keys = append_to_cache(past["keys"], key.mT, self.used, 3)  # B G K C
-        return {"keys": keys, "values": append_to_cache(past["values"], value, self.used, 2)}  # B G C V
+        keys = append_to_cache(past["keys"], key.mT, self.used, 3)  # (B, G, K, C)
+        return {"keys": keys, "values": append_to_cache(past["values"], value, self.used, 2)}  # (B, G, C, V)
 
     def visible(self, past: Past) -> tuple[Tensor, Tensor]:
         """The transposed keys (B * G, K, E) and values (B, G, E, V) of a past."""
@@ -66,21 +66,21 @@ class SelfAttention(AttentionLayer, Mixer):
         return state.append_entries(tokens, sentences)
 
     def before_step(self, tokens: Tensor, state: State, sentences: int) -> Any:
-        """See Mixer. The context is Entries."""
+        """See Mixer. The context is an Entries object."""
         used, visible = state.num_entries, self.visible_entries(tokens, state, sentences)
-        bias = torch.full((len(tokens), state.num_entries), -math.inf, device=tokens.device)  # N E
-        bias = bias.scatter_(1, visible, 0.0).view(sentences, 1, -1, state.num_entries)  # B 1 W E
+        bias = torch.full((len(tokens), state.num_entries), -math.inf, device=tokens.device)  # (N, E)
+        bias = bias.scatter_(1, visible, 0.0).view(sentences, 1, -1, state.num_entries)  # (B, 1, W, E)
         return Entries(used, grouped_bias(bias, (sentences, self.shape.heads), self.shape.groups))
 
     def search_step(self) -> MixerStep:
-        """See Mixer. The context is Entries."""
+        """See Mixer. The context is an Entries object."""
         project, project_output = self.queries_keys_values.search_step(), self.output.search_step()
 
         def step(states: Tensor, past: Past, entries: Entries) -> tuple[Tensor, Past]:
             rows = project(states).unflatten(0, (len(past["values"]), -1))  # B W ...
             queries, key, value = self.split(rows, *self.parts)
             past = entries.appended(past, key, value)
-            sums = attention_of_transposed(queries, *entries.visible(past), entries.bias)  # B H W V
+            sums = attention_of_transposed(queries, *entries.visible(past), entries.bias)  # (B, H, W, V)
             return project_output(sums.transpose(1, 2).reshape(len(states), -1)), past
 
         return step

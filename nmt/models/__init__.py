@@ -1,1 +1,1 @@
-"""Models, one file each. A model is also a Scorer, so that every search can use it."""
+"""Models, one per file. A model is also a Scorer, so that every search can use it."""

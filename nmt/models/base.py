@@ -27,7 +27,7 @@ from nmt.symbols import PAD
 
 FLOAT32_BYTES: Final = 4
 INT64_BYTES: Final = 8
-# Matrix products in an update per product in the forward pass: the product, and the gradients of its input and weight.
+# Each matrix product of the forward pass costs this many in an update: itself, and the gradients of its input and weight.
 PRODUCTS_PER_UPDATE: Final = 3
 
 
@@ -58,7 +58,7 @@ class Output(NamedTuple):
 
     @classmethod
     def of_parts(cls, features: Tensor, parts: Sequence[ExtraLosses], count: Tensor) -> "Output":
-        """Combine inner parts: sum their losses and average their statistics. count: () the weight of each result"""
+        """Combine the results of inner parts: sum the losses and average the statistics. count: () the weight of each result"""
         first = parts[0] if parts else ExtraLosses()
         losses = {name: sum(part.losses[name] for part in parts) for name in first.losses}
         means = {name: sum(part.statistics[name] for part in parts) / len(parts) for name in first.statistics}
@@ -70,7 +70,7 @@ class Output(NamedTuple):
 class ParameterGroup:
     """Parameters that share their optimizer settings.
 
-    lr_factor: factor on the schedule's learning rate
+    lr_factor: multiplies the schedule's learning rate
     weight_decay: replaces the optimizer's weight decay; None keeps it
     """
 
@@ -110,7 +110,7 @@ class SearchScorer:
 def scorer_for_search(scorer: Scorer) -> Scorer:
     """Return the Scorer for one search, in inference mode and under the current autocast.
 
-    This is the result of the method `for_search()`, which looks up the weights once, or the Scorer itself if it has none.
+    This is the result of `for_search()`, which looks up the weights once, or the Scorer itself if it does not have that method.
     """
     for_search: Callable[[], Scorer] = getattr(scorer, "for_search", lambda: scorer)
     return for_search()
@@ -134,7 +134,7 @@ class Model(nn.Module, Scorer):
     watched: whether the next pass must provide `Output.attention`
     temperature: divisor of logits for calibrated probabilities (nmt score --calibrate); None without calibration
     can_be_captured: whether the work of a pass depends only on the sizes of its batch, so that a CUDA graph can repeat it
-    depths: the number of encoder and decoder layers in a pass; None if the first few alone do not form a network
+    depths: the number of encoder and decoder layers in a pass; None if the first few layers alone do not form a network
     residual_outputs: name patterns of the weights at the end of residual branches, if any. A layer with zeros there leaves its
         input unchanged, so it can be added to a trained model
     """
@@ -205,7 +205,7 @@ class Model(nn.Module, Scorer):
     def log_probs(self, features: Tensor, output: Projection | None = None) -> Tensor:
         """Map features (..., D) to log-probabilities (..., V) in nats, float32. output: replaces `self.output`"""
         logits: Tensor = (output or self.output)(features).float()
-        # In place on a CPU unless a gradient is needed. This is a third faster if the logits fill its caches.
+        # In place on a CPU unless a gradient is needed. This is a third faster if the logits fill the CPU's caches.
         result = logits if logits.device.type == "cpu" and not logits.requires_grad else None
         return torch.log_softmax(logits, dim=-1, out=result)
 
@@ -292,11 +292,11 @@ def embeddings(
 
     The model itself ties its output layer.
 
-    table: makes an embedding with this number of entries
+    table: makes an embedding with a given number of entries
     Raises UserError for `--tie all` without a joint vocabulary.
     """
     if tie == "all" and not vocabularies.joint:
-        raise UserError("--tie all needs a joint vocabulary, but the data has two (use --tie target or --tie none)")
+        raise UserError("--tie all needs a joint vocabulary, but the data has none (use --tie target or --tie none)")
     source = table(vocabularies.source)
     return source, source if tie == "all" else table(vocabularies.target)
 

@@ -16,7 +16,7 @@ Tie = Literal["all", "target", "none"]
 class TransformerOptions:
     encoder_layers: int = size_opt(6, "number of encoder layers, N in the paper")
     decoder_layers: int = size_opt(6, "number of decoder layers, N in the paper")
-    d_model: int = size_opt(512, "width of embeddings and of each layer's output")
+    d_model: int = size_opt(512, "width of embeddings and layer outputs")
     d_ff: int = size_opt(2048, "inner width of the feed-forward networks")
     heads: int = size_opt(8, "number of attention heads, h in the paper")
     d_k: int | None = size_opt(None, "width of each head's queries and keys; d_model / heads if unset")
@@ -40,7 +40,7 @@ class TransformerOptions:
     decoder_autoregression: str = choice(
         "mixer",
         "self-attention",
-        "how decoder layers read the previous tokens (nmt list mixer)",
+        "how decoder layers read previous tokens (see nmt list mixer)",
     )
     attention_bias: bool = opt(False, "add biases to the attention projections, as fairseq does")
     output_bias: bool = opt(False, "add a bias to the logits; the paper has none")

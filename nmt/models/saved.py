@@ -52,7 +52,7 @@ class ModelFacts:
         content = artefact.json(OPTIONS)
         with expecting("a model's options", artefact.folder / OPTIONS):
             facts = msgspec.convert(content, cls)
-        if asdict(facts.vocabularies) != (given := content["vocabularies"]):  # catches further entries too
+        if asdict(facts.vocabularies) != (given := content["vocabularies"]):  # also catches additional entries
             raise ArtefactError(f"{quoted(artefact.folder / OPTIONS)}: invalid vocabulary sizes: {quoted(given)}")
         if facts.weights not in (known := [FLOAT32, *registry.choosable("weight-format", "converts")]):
             found = f"the weights have the format '{quoted(facts.weights)}', but this version reads only {' and '.join(known)}"

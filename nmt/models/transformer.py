@@ -100,21 +100,21 @@ class Transformer(Model):
 
     def forward(self, batch: Batch) -> Output:
         """See Model. Computes all target positions at once (section 3.1)."""
-        mask, target, attention = self._visible(batch.source), batch.target_input, None  # B 1 1 S, B T
+        mask, target, attention = self._visible(batch.source), batch.target_input, None  # (B, 1, 1, S), (B, T)
         with collecting() as losses:
-            memory = self._encode(batch.source, mask)  # B S D
-            states = self.embed(self.target_embedding(target), self.target_positions(0, target.shape[1]))  # B T D
+            memory = self._encode(batch.source, mask)  # (B, S, D)
+            states = self.embed(self.target_embedding(target), self.target_positions(0, target.shape[1]))  # (B, T, D)
             with at_tokens(predicting_positions(target) if self.auxiliary_losses else None):
                 for i, layer in enumerate(self.decoder_layers):
                     with recording(self.watched and i == self.alignment_layer) as weights:
                         states = layer(states, mask, memory)
-                    attention = weights[-1].mean(1) if weights else attention  # to the memory, mean over heads: B T S
+                    attention = weights[-1].mean(1) if weights else attention  # to the memory, mean of heads: (B, T, S)
         output = Output.of_parts(self.decoder_norm(states), losses, batch.num_target_tokens)
         return output._replace(attention=attention)
 
     def _encode(self, source: Tensor, mask: Tensor) -> Tensor:
         """Encode the source: source (B, S), mask (B, 1, 1, S) -> memory (B, S, D)"""
-        states = self.embed(self.source_embedding(source), self.source_positions(0, source.shape[1]))  # B S D
+        states = self.embed(self.source_embedding(source), self.source_positions(0, source.shape[1]))  # (B, S, D)
         with at_tokens(token_positions(source) if self.auxiliary_losses else None):
             for layer in self.encoder_layers:
                 states = layer(states, mask)
@@ -151,22 +151,22 @@ class Transformer(Model):
         with recording() as weights:
             self(batch)
         encoder, decoder = weights[: self.options.encoder_layers], weights[self.options.encoder_layers :]
-        each = len(decoder) // self.options.decoder_layers  # attentions per layer; the last one reads the memory
+        each = len(decoder) // self.options.decoder_layers  # number of attentions per layer; the last reads the memory
         kinds = {"encoder": encoder, "decoder": decoder[::each] if each > 1 else [], "cross": decoder[each - 1 :: each]}
         return {kind: torch.stack(layers) for kind, layers in kinds.items() if layers}
 
     def start(self, source: Tensor) -> State:
         """See Scorer. The state holds each layer's keys and values of the memory, and the past of each mixer."""
-        mask = self._visible(source)  # B 1 1 S
+        mask = self._visible(source)  # (B, 1, 1, S)
         memory = self._encode(source, mask)
-        padding_bias = mask.new_zeros(mask.shape, dtype=torch.float32).masked_fill_(~mask, -math.inf)  # B 1 1 S
+        padding_bias = mask.new_zeros(mask.shape, dtype=torch.float32).masked_fill_(~mask, -math.inf)  # (B, 1, 1, S)
         groups = self.decoder_layers[0].cross_attention.shape.groups
         sentences = {"padding_bias": padding_bias.expand(-1, groups, -1, -1)}
         hypotheses: dict[str, Tensor] = {}
         for i, layer in enumerate(self.decoder_layers):
             keys, values = layer.cross_attention.project_memory(memory)
             # Make both contiguous in the layout that the products need. Otherwise each step would copy them.
-            keys, values = keys.transpose(2, 3).contiguous(), values.contiguous()  # B G K S, B G S V
+            keys, values = keys.transpose(2, 3).contiguous(), values.contiguous()  # (B, G, K, S), (B, G, S, V)
             past = layer.self_attention.begin(memory, values.dtype)
             of_layer = {"memory_keys": keys, "memory_values": values, **past.sentences}
             sentences |= {f"{i}.{name}": tensor for name, tensor in of_layer.items()}
@@ -190,7 +190,7 @@ class Transformer(Model):
 
 
 class TransformerSearch(Scorer):
-    """A Transformer as the Scorer of one search, for which its weights are looked up once.
+    """A Transformer as the Scorer of one search. Its weights are looked up once.
 
     output: see Model.for_search
     layers: the search steps of the decoder layers; None to look them up
@@ -213,7 +213,7 @@ class TransformerSearch(Scorer):
         """See Scorer. Each layer reads the next position, and its past grows by one step."""
         model, memory = self.model, state.sentences
         mixer, B = model.decoder_layers[0].self_attention, len(memory["padding_bias"])
-        states = self.embed(tokens, state)  # N D
+        states = self.embed(tokens, state)  # (N, D)
         context = mixer.before_step(tokens, state, B)
         padding_bias = memory["padding_bias"].flatten(0, 1)  # BG 1 S
         after, attention, before = dict[str, Tensor](), None, memory | state.hypotheses
@@ -223,7 +223,7 @@ class TransformerSearch(Scorer):
             of_memory = (past.pop("memory_keys"), past.pop("memory_values")), padding_bias
             with recording(state.watched and i == model.alignment_layer) as weights:
                 states, past = layer(states, past, context, of_memory)
-            attention = weights[-1].mean(1).flatten(0, 1) if weights else attention  # N S
+            attention = weights[-1].mean(1).flatten(0, 1) if weights else attention  # (N, S)
             after |= {f"{i}.{name}": tensor for name, tensor in past.items()}
         hypotheses = {name: after.pop(name) for name in state.hypotheses}
         return self.log_probs(states), state.after(memory | after, hypotheses, attention)
@@ -234,10 +234,10 @@ class TransformerSearch(Scorer):
 
 
 def _selected(kind: str, name: str, options: TransformerOptions) -> Any:
-    """The class of a component, see `registry.selected`."""
+    """The class of a component; see `registry.selected`."""
     return registry.selected(kind, name, options).cls
 
 
 def _stack(new_layer: Callable[[int], TransformerLayer], depth: int, tied: bool) -> nn.ModuleList:
-    """The layers of an encoder or a decoder. If tied, all are the same. new_layer: makes the layer with a given number, from 1"""
+    """The layers of an encoder or a decoder. If tied, all are one layer. new_layer: makes the layer with this number, from 1"""
     return nn.ModuleList([new_layer(1)] * depth if tied else [new_layer(i + 1) for i in range(depth)])

@@ -83,9 +83,9 @@ def attention(
 def visibility_bias(queries: Tensor, keys: int, mask: Tensor | None, causal: bool) -> Tensor:
     """A bias of 0 for visible keys and minus infinity for others: (B or 1, 1, 1 or T, S). keys: S; others: see `attention`"""
     if causal:
-        return queries.new_full((queries.shape[2], keys), -math.inf).triu(1)[None, None]  # 1 1 T S
+        return queries.new_full((queries.shape[2], keys), -math.inf).triu(1)[None, None]  # (1, 1, T, S)
     bias = queries.new_zeros(1, 1, 1, 1)
-    return bias if mask is None else bias.masked_fill(~mask, -math.inf)  # B 1 1|T S
+    return bias if mask is None else bias.masked_fill(~mask, -math.inf)  # (B, 1, 1 or T, S)
 
 
 def _plain_is_faster(queries: Tensor, keys: Tensor) -> bool:
@@ -136,7 +136,7 @@ def attention_of_transposed(
             recorded.append(weights.view(B, H, T, -1))
         if dropout_probability:
             weights = dropout(weights, dropout_probability, True)
-        sums = torch.bmm(weights, values.flatten(0, 1)).view(B, H, T, -1)  # B H T V
+        sums = torch.bmm(weights, values.flatten(0, 1)).view(B, H, T, -1)  # (B, H, T, V)
         return sums if extra_sums is None else sums + extra_sums(weights.view(B, H, T, -1))
 
 
@@ -226,8 +226,8 @@ class CrossAttention(AttentionLayer):
 
         def step(states: Tensor, memory: KeysValues, bias: Tensor) -> Tensor:
             transposed_keys, values = memory
-            [queries] = self.split(project(states).unflatten(0, (len(values), -1)), self.parts[0])  # B H W K
-            sums = attention_of_transposed(queries, transposed_keys.flatten(0, 1), values, bias)  # B H W V
+            [queries] = self.split(project(states).unflatten(0, (len(values), -1)), self.parts[0])  # (B, H, W, K)
+            sums = attention_of_transposed(queries, transposed_keys.flatten(0, 1), values, bias)  # (B, H, W, V)
             return project_output(sums.transpose(1, 2).reshape(len(states), -1))
 
         return step

@@ -59,7 +59,7 @@ def _plain_recurrence() -> Iterator[None]:
 def interpolated_cost(cost: Callable[[int, int], int]) -> Callable[[Tensor, Tensor], Tensor]:
     """Measure FLOPs for six pairs of lengths, and interpolate with a quadratic Newton polynomial.
 
-    The result is exact if each layer's cost is linear in the lengths or in a product of two of them; otherwise approximate.
+    The result is exact if each layer's cost is linear in the lengths or in a product of two of them; otherwise it is approximate.
 
     cost: (source length, target length) -> FLOPs of a pair
     returns: a function of source and target lengths, (N,) int64 each -> FLOPs (N,) int64

@@ -14,7 +14,7 @@ class State:
     """The state of a Scorer between two steps of a search. Use a state only once, because a step may write into its tensors.
 
     Each step appends W *entries* to a sentence, one per hypothesis, in the order of its rows. If there are E entries before a
-    step, its hypothesis w becomes entry E + w. Entries never move. When hypotheses change places, only `ancestors` changes. So a
+    step, its hypothesis w becomes entry E + w. Entries never move. When hypotheses are reordered, only `ancestors` changes. So a
     model can store one vector per entry, (B, E, ...), and gather a hypothesis's past through `ancestors` instead of copying it.
 
     sentences: tensors (B, ...) per source sentence, never copied per hypothesis

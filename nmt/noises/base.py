@@ -22,7 +22,7 @@ class NoiseContext:
     pipeline: text pipeline of source and target, with their vocabularies
     seed: random seed of the training run
     column_kinds: kind of each data column, by name
-    longest: tokens of the longest sentence in the data; noise must not create longer ones, which may not fit memory or positions
+    longest: tokens of the longest sentence in the data; noise must not create longer ones, which could exceed memory or positions
     """
 
     pipeline: Pipeline
@@ -32,7 +32,7 @@ class NoiseContext:
 
 
 class Noise:
-    """Noise in training data. A registered noise is built as `cls(options, context)`, see NoiseContext.
+    """Noise in training data. A registered noise is built as `cls(options, context)`; see NoiseContext.
 
     order: the noise with the lowest order is applied first
     keeps_text: whether the text of the source stays the same; if not, validation and criteria also get the original source
@@ -54,5 +54,5 @@ class Noise:
 
     @property
     def changes_sentences(self) -> bool:
-        """Whether the noise overrides `sentences`. If so, pairs may have other lengths than those used to plan the updates."""
+        """Whether the noise overrides `sentences`. If so, lengths of pairs may differ from those used to plan the updates."""
         return type(self).sentences is not Noise.sentences

@@ -1,1 +1,1 @@
-"""Optimizers, one file each."""
+"""Optimizers, one per file."""

@@ -68,7 +68,7 @@ def parameter_groups(model: Model) -> Groups:
     for name, parameter in model.named_parameters():
         if parameter.requires_grad and (count := grouped.count(id(parameter))) != 1:
             raise UserError(
-                f"{type(model).__name__}: parameter '{name}' must be in one parameter group, but is in {count}"
+                f"{type(model).__name__}: parameter '{name}' must be in exactly one parameter group, but is in {count}"
             )
     if not groups:
         raise UserError(f"{type(model).__name__} has no trainable parameters")

@@ -1,6 +1,6 @@
 """The interface for passes, which change texts before the search and translations after it.
 
-A registered pass is built as `cls(options)` if one of its options is set. `options` are the translator's options; they are
+A registered pass is built as `cls(options)` if one of its options is set. `options` is the translator's options object,
 also an instance of the pass's options class. If one of its flags needs the model's attention, the class names that flag in
 `needs_attention`. Several passes are nested around the search.
 """
@@ -48,7 +48,7 @@ class Pass(ABC):
         return part
 
     def inner(self, options: TranslatorOptions) -> TranslatorOptions:
-        """The options for the inner translator. options: the current ones, with this pass's own reset to defaults"""
+        """The options for the inner translator. options: the current ones, with those of this pass reset to their defaults"""
         return options
 
     @abstractmethod

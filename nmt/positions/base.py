@@ -1,7 +1,7 @@
 """The interface of position encodings, which a Transformer adds to embeddings (Vaswani et al., 2017, section 3.5).
 
-A registered encoding is built as `cls(options, width)`, once for the source and once for the target. `options` are the
-Transformer's options, which are also an instance of the encoding's options class. `width` is the embeddings' width.
+A registered encoding is built as `cls(options, width)`, once for the source and once for the target. `options` is the
+Transformer's options object, also an instance of the encoding's options class. `width` is the embeddings' width.
 """
 
 from torch import Tensor, nn

@@ -43,7 +43,7 @@ class SinusoidalPositions(PositionEncoding):
 
     def forward(self, start: int, length: int) -> Tensor:
         """The vectors of the positions start, start + 1, ...: (length, D)"""
-        table = self.table  # other threads may replace it with a longer one
+        table = self.table  # other threads may replace the table with a longer one
         if start + length > len(table):
             table = self.table = sinusoids(2 * (start + length), self.width, self.form).to(table.device)
         return table[start : start + length]

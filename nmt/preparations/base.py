@@ -49,7 +49,7 @@ class Preparation:
         return pipeline
 
     def check(self, context: int) -> None:
-        """Raise UserError if it cannot be combined with a context. context: maximum number of previous sentences"""
+        """Raise UserError if the preparation cannot be combined with a context. context: maximum number of previous sentences"""
 
     def columns(self, pairs: PairIds, sizes: tuple[int, int]) -> Mapping[str, tuple[str, Iterator[Rows]]]:
         """Further columns for the training pairs, by name: each column's kind, and its values for all pairs.

@@ -29,7 +29,7 @@ class RunStatus:
     """The status of a run after an update.
 
     total: updates of the whole run, estimated if epochs or minutes end it; None if the run has no end
-    epoch, epochs: epoch of the last update, counted from 1, and epochs read so far
+    epoch, epochs: epoch of the last update, counted from 1, and number of epochs read so far
     window: the updates since the last log line
     gradient_norm, learning_rate: values of the last update
     flops: floating-point operations of all updates
@@ -94,7 +94,7 @@ def loss_text(loss: float, nll: float | None, digits: int) -> str:
     """The loss, and the negative log-likelihood with its perplexity if the criterion reports one.
 
     nll: negative log-likelihood in nats per target token
-    digits: digits of the perplexity after the decimal point
+    digits: number of decimal places of the perplexity
     """
     if nll is None:
         return f"loss {loss:.4f}"

@@ -1,1 +1,1 @@
-"""Learning-rate schedules, one file each. A schedule is a function of the update number."""
+"""Learning-rate schedules, one per file. A schedule is a function of the update number."""

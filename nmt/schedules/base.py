@@ -6,12 +6,12 @@ from nmt import opt
 
 
 def lr_opt(default: float, help: str) -> Any:
-    """The option `lr` of a schedule, for its options class."""
+    """Declare the option `lr` in a schedule's options class."""
     return opt(default, help, group="Learning rate", common=True, aliases=("learning-rate", "l"), above=0)
 
 
 def warmup_opt(default: int, help: str, minimum: int) -> Any:
-    """The option `warmup_updates` of a schedule, for its options class."""
+    """Declare the option `warmup_updates` in a schedule's options class."""
     return opt(default, help, group="Learning rate", common=True, aliases=("warmup", "lr-warmup"), minimum=minimum)
 
 
@@ -45,7 +45,7 @@ class Schedule:
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a state that state_dict returned. Raises ValueError if it does not fit this schedule."""
+        """Restore a state that state_dict returned. Raises ValueError if the state does not fit this schedule."""
 
 
 def warmup_factor(update: int, warmup_updates: int) -> float:

@@ -9,10 +9,10 @@ class ConstantOptions:
     lr: float = lr_opt(5e-4, "learning rate")
     warmup_updates: int = warmup_opt(0, "updates of linear warm-up from 0", minimum=0)
     halve_from: int | None = opt(
-        None, "first update at half the learning rate; if unset, no halving", group="Learning rate", minimum=1
+        None, "update at which the learning rate is first halved; if unset, never", group="Learning rate", minimum=1
     )
     halve_every: int = opt(
-        200_000, "updates between two halvings of the learning rate", group="Learning rate", minimum=1
+        200_000, "number of updates between halvings of the learning rate", group="Learning rate", minimum=1
     )
 
 

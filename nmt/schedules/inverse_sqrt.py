@@ -10,7 +10,7 @@ class InverseSqrtOptions:
     warmup_updates: int = warmup_opt(4000, "updates of linear warm-up", minimum=1)
     warmup_init_lr: float = opt(0.0, "learning rate at the start of the warm-up", group="Learning rate", minimum=0)
     flat_updates: int = opt(
-        0, "updates at the peak learning rate between warm-up and decay", group="Learning rate", minimum=0
+        0, "number of updates at the peak learning rate, between warm-up and decay", group="Learning rate", minimum=0
     )
 
     def __post_init__(self) -> None:

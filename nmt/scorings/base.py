@@ -74,7 +74,7 @@ class Scoring(ABC):
     def __init__(self, options: Any) -> None:
         self.options = options
 
-    def check_model(self, folder: Path) -> None:  # noqa: B027 most have nothing to check
+    def check_model(self, folder: Path) -> None:  # noqa: B027 most scorings have nothing to check
         """Raise ArtefactError if the scoring cannot use this model. Called before the model is loaded."""
 
     @abstractmethod

@@ -23,7 +23,7 @@ class SearchSpeedup:
     def begin(self, engine: Any, decoder: Any) -> None:
         """Change an engine (nmt.translate.built_in_engine.BuiltInEngine) after its models are loaded and before its first search.
 
-        It may set `engine.products`, which compute the matrix products of every search, and `new_search` of a Transformer.
+        It may set `engine.products`, which computes the matrix products of every search, and `new_search` of a Transformer.
         Raises UserError if it does not support the model, the device or the decoder.
         """
 

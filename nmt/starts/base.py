@@ -41,8 +41,8 @@ class TrainedModel:
 class Start:
     """Changes a newly built model. A registered start is built as `cls(options)`, with the options of `nmt train`.
 
-    Its options class may define `fitting_data`, an error's advice on preparing data to which the start can adapt the weights,
-    and a function `defaults(given, values)`, see `nmt.cli.train.start_defaults`.
+    Its options class may define `fitting_data`, an error's advice on how to prepare data that the start can adapt the weights to,
+    and a function `defaults(given, values)` (see `nmt.cli.train.start_defaults`).
     order: starts with a lower order come first
     gives_weights: whether it loads trained weights into the model
     kept: what checkpoints store instead of all weights; None to store all

@@ -31,7 +31,7 @@ class InitFrom(Start):
         chosen = find_model(Path(self.options.init_from))
         folder = Path(
             os.fsdecode(run.world.gather(os.fsencode(chosen))[0])
-        )  # the leader chooses, because that run may still be training
+        )  # the leader chooses, because the --init-from run may still be training
         artefact = Artefact(folder, "model", "checkpoint")
         _check_architecture(run, artefact)
         pipeline = Pipeline.load(artefact)
@@ -61,7 +61,7 @@ def _check_architecture(run: Run, artefact: Artefact) -> None:
 
 
 def _fitting_starts(run: Run, artefact: Artefact, pipeline: Pipeline) -> list[Start]:
-    """The start, in a list, that adapts weights from a text pipeline to the run's; an empty list if both are the same.
+    """A list with the start that adapts weights from a text pipeline to the run's; empty if both pipelines are the same.
 
     Raises ArtefactError if no start can do so.
     """

@@ -38,7 +38,7 @@ class MeteredFile(io.FileIO):
             super().close()
 
     def add_unpacked(self, count: int) -> None:
-        """Count unpacked bytes. Raises ArtefactError if the file expands more than any text does."""
+        """Count unpacked bytes. Raises ArtefactError if the file expands more than any real text would."""
         self.num_unpacked += count
         if self.num_unpacked > FREE_BYTES + MAX_EXPANSION * self.num_read:
             raise ArtefactError(

@@ -27,7 +27,7 @@ class Subword(ABC):
     """A way to split text into tokens.
 
     vocabulary: class of the vocabularies that it learns; the class also loads saved ones
-    takes_all: whether `--vocab-size 0` is allowed; it keeps all words or pieces of the text
+    takes_all: whether `--vocab-size 0`, which keeps all words or pieces of the text, is allowed
     """
 
     vocabulary: ClassVar[type[Vocabulary]]

@@ -43,7 +43,7 @@ def encode_with_contexts(
     """Encode lines together with their contexts. Returns the ids, and (N,) the number of context tokens of each line.
 
     contexts: context of each line as a text; may be empty if no line has a context
-    max_length: maximum tokens of a line with its context; a line that would exceed it loses its context, as does an empty line
+    max_length: maximum tokens in a line with its context; a line that would exceed it loses its context, as does an empty line
     """
     if not any(contexts):
         return encode(lines), np.zeros(len(lines), np.int64)

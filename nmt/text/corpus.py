@@ -21,9 +21,9 @@ WIDE_ENCODINGS: Final = (
     ("UTF-16", (b"\xff\xfe", b"\xfe\xff"), 2, 0.4),
 )
 COUNT_BLOCK_BYTES: Final = 1 << 20
-COMPRESSED_NAME: Final = rf"({'|'.join(map(re.escape, COMPRESSED_ENDINGS))})?$"  # end of a file name, compressed or not
+COMPRESSED_NAME: Final = rf"({'|'.join(map(re.escape, COMPRESSED_ENDINGS))})?$"  # optional compression suffix of a name
 NOT_TEXT: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # categories Cc, Zl and Zp
-MAX_RAW_LINE_BYTES: Final = 1 << 24  # maximum size of a line, whose processing takes ten times as much memory
+MAX_RAW_LINE_BYTES: Final = 1 << 24  # maximum size of a line; processing it takes ten times as much memory
 # Zero-width characters: soft hyphen, joiners, fillers, direction marks, variation selectors, tags.
 NO_WIDTH: Final = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164"
@@ -31,7 +31,7 @@ NO_WIDTH: Final = (
 )
 is_invisible: Final = re.compile(f"[\\s{NO_WIDTH}]*").fullmatch
 
-# Letters that are not words: addresses, list markers such as `b)`, and temperatures such as `30 °C`.
+# Text whose letters are not words: addresses, list markers such as `b)`, and temperatures such as `30 °C`.
 _IS_NAME: Final = re.compile(
     r"(?:\s*(?:\w+://\S+|www\.\S+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+))+\s*|\s*\(?(?:[^\W\d_]|[ivxIVX]{2,5})[.)]\s*|"
     r"(?:[\W\d]*°\s?[CF])+\W*"
@@ -39,7 +39,7 @@ _IS_NAME: Final = re.compile(
 
 
 def is_translatable(text: str) -> bool:
-    """Whether a text contains letters other than those of addresses, list markers and temperatures (_IS_NAME)."""
+    """Whether a text contains letters other than those in addresses, list markers and temperatures (_IS_NAME)."""
     return any(map(str.isalpha, text)) and not _IS_NAME(text)
 
 
@@ -59,7 +59,7 @@ class Line(NamedTuple):
     text: cleaned text, with U+FFFD in place of bytes that are not UTF-8
     bad_byte: position of the first byte that is not UTF-8, counted from 1; None if all bytes are valid
     num_bad: number of U+FFFD that replace invalid bytes
-    wide_encoding: UTF-16 or UTF-32 if the line starts a text in that encoding; bad_byte is then not None
+    wide_encoding: UTF-16 or UTF-32 if the line is the first of a text in that encoding; bad_byte is then not None
     """
 
     text: str

@@ -17,7 +17,7 @@ SIGNED_FORMS: Final = ("folded", "exact")
 
 @cache
 def _foldings() -> tuple[re.Pattern[str], dict[int, str], re.Pattern[str]]:
-    """From folded.toml: the pattern to search for, the replacements of characters, and the pattern to remove."""
+    """The content of folded.toml: the pattern to search for, the replacements of characters, and the pattern to remove."""
     import tomllib  # imported only when needed, because ASCII text never needs it
 
     tables = tomllib.loads(Path(__file__).with_name("folded.toml").read_text(encoding="utf-8"))
@@ -34,7 +34,7 @@ def _foldings() -> tuple[re.Pattern[str], dict[int, str], re.Pattern[str]]:
     return special, twice, re.compile(f"[{invisible}]|(?<![{joined}])[\u200c\u200d]")
 
 
-@lru_cache(4096)  # each line of a chunk is needed twice: to encode it, and to count it if it changed
+@lru_cache(4096)  # each line is folded twice: to encode it, and to count the lines that folding changes
 def folded(text: str) -> str:
     """NFC, with look-alike variants replaced by plain characters, and invisible characters removed."""
     if text.isascii():
@@ -44,7 +44,7 @@ def folded(text: str) -> str:
 
 
 def exact(text: str) -> str:
-    """The unchanged text, except for SIGNS that sentencepiece needs. Spaces at its ends are stripped."""
+    """The unchanged text, except for SIGNS that sentencepiece needs. Leading and trailing spaces are stripped."""
     text = text.strip(" ").replace("\u2581", "\x02")
     return re.sub(" (?= )", "\x03", text) if "  " in text else text
 

@@ -64,7 +64,7 @@ class TextPreparer:
         return [_joined(next(prepared) if i % 2 == 0 else part for i, part in enumerate(row)) for row in rows]
 
     def without_symbols(self, texts: Sequence[str]) -> list[str]:
-        """The parts of the texts between user symbols, prepared."""
+        """Prepare the parts of the texts that lie between user symbols."""
         parts = texts if self._symbols is None else [part for text in texts for part in self._symbols.split(text)[::2]]
         return self._prepared(parts, True)
 
@@ -78,7 +78,7 @@ class TextPreparer:
         return tokenized if self.truecaser is None else [self.truecaser(text, starts_sentence) for text in tokenized]
 
     def normalize(self, texts: Sequence[str]) -> list[str]:
-        """Normalise Unicode form, punctuation and case, and make each text one line. Invisible texts become empty."""
+        """Normalise Unicode form, punctuation and case, and make each text one line, empty if nothing in it is visible."""
         if not texts:
             return []
         joined = "\n".join(map(str.replace, texts, repeat("\n"), repeat(" ")))
@@ -102,7 +102,7 @@ class TextPreparer:
         return tuple(symbol for symbol in self._settings.user_symbols if symbol != SEPARATOR)
 
     def alterations(self, texts: Sequence[str]) -> Counter[str]:
-        """Count the lines that `normalize` alters and the characters it loses; if it keeps text, those that NFC would alter."""
+        """Count the lines altered and the characters lost by `normalize` or, if it never alters text, by NFC."""
         if not (self._settings.lowercase or self._settings.normalize_punctuation):  # Unicode forms do not change ASCII
             texts = [text for text in texts if not text.isascii()]
         after = map(self.as_written, self.normalize(texts)) if self.alters else map(UNICODE_FORMS["nfc"], texts)
@@ -145,7 +145,7 @@ class Side:
         return self.prepare.as_written(self.vocabulary.surface(token))
 
     def spelling(self, token: int) -> bytes:
-        """The text that an id adds, in UTF-8; the token of a single byte gives that byte."""
+        """The text that an id adds, in UTF-8; for a single-byte token, that byte."""
         surface = self.surface(token)
         byte = BYTE_PIECE.fullmatch(self.piece(token)) if surface == "\ufffd" else None
         return bytes.fromhex(byte[1]) if byte else surface.encode()
@@ -166,7 +166,7 @@ class Side:
 
     @cached_property
     def spells_words(self) -> bool:
-        """Whether any entry of the vocabulary contains a letter. None does in a vocabulary of numbers, for example."""
+        """Whether any entry of the vocabulary contains a letter. A vocabulary of numbers, for example, has no such entry."""
         return any(any(map(str.isalpha, self.surface(token))) for token in range(UNK + 1, self.size))
 
     @cached_property
@@ -184,7 +184,7 @@ class Side:
         """Encode lines of raw text with their contexts, without EOS. Also returns (N,) the number of context tokens of each line.
 
         contexts: previous sentences of each line; only the last ones are used, as many as the settings allow
-        max_length: maximum tokens of a line with its context; a line that would exceed it loses its context
+        max_length: maximum tokens in a line with its context; a line that would exceed it loses its context
         """
         size, limit = self.settings.context, CHARACTERS_PER_TOKEN * max_length
         if not size:
@@ -208,7 +208,7 @@ class Side:
         return SIGNS.get(found[0], ("", ""))[1] if is_unknown else found[0]
 
     def in_reading_order(self, items: Sequence[_Item]) -> list[_Item]:
-        """Convert tokens of a text, or values for each token, from the model's order to reading order, or back."""
+        """Convert a text's tokens, or one value per token, from the model's order to reading order, or back."""
         return list(reversed(items) if self.settings.right_to_left else items)
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -216,7 +216,7 @@ class Side:
         return self.restore(self.vocabulary.decode(self.in_reading_order(ids)))
 
     def decode_line(self, ids: Sequence[int]) -> str:
-        """Decode ids to raw text, without the text of their context."""
+        """Decode ids to raw text, leaving out the context."""
         if self.settings.context:
             ends = [end for end, token in enumerate(ids, 1) if token == self._separator]
             ids = ids[ends[-1] :] if ends else ids

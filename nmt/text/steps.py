@@ -39,7 +39,7 @@ def capitalized(word: str, language: str) -> str:
 
 
 def _words_with_starts(text: str, start: bool = True) -> Iterator[tuple[str, bool]]:
-    """Each word of a tokenised text, and whether it starts a sentence. start: whether the first word does"""
+    """Yield each word of a tokenised text, and whether it starts a sentence. start: whether the first word starts one"""
     for word in text.split(" "):
         yield word, start
         start = word in SENTENCE_ENDS or (start and word in OPENING_MARKS)
@@ -61,7 +61,7 @@ class Truecaser:
     suffix = ".case"
 
     def __init__(self, casings: Iterable[list[str]]) -> None:
-        """casings: one list per word, its most frequent casing first. Raises ValueError for other lists."""
+        """casings: one list per word, with its most frequent casing first. Raises ValueError for other lists."""
         self._casings = list(casings)
         if any(not all(row) or len({word.lower() for word in row}) != 1 for row in self._casings):
             raise ValueError("each list must contain casings of one word")
@@ -77,7 +77,7 @@ class Truecaser:
         return cls(rows[word] for word in sorted(rows))
 
     def __call__(self, text: str, starts_sentence: bool = True) -> str:
-        """Write sentence starts, and words in an unknown casing, in their most frequent casing.
+        """Give sentence starts, and words in an unknown casing, their most frequent casing.
 
         text: tokenised; starts_sentence: whether the text starts a sentence
         """
@@ -93,7 +93,7 @@ class Truecaser:
 
     @classmethod
     def from_bytes(cls, content: bytes, place: object) -> "Truecaser":
-        """Load a truecaser from a file's content. Raises ArtefactError if it is invalid. place: for messages"""
+        """Load a truecaser from a file's content. Raises ArtefactError if it is invalid. place: location, for messages"""
         with expecting("a truecaser", place):
             return cls(line.split(" ") for line in content.decode().split("\n")[:-1])
 

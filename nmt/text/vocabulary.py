@@ -15,8 +15,8 @@ from nmt.errors import ArtefactError, expecting, quoted
 from nmt.symbols import BOS, EOS, PAD, SPACE_MARK, SYMBOLS, UNK
 
 MAX_CACHED_WORDS: Final = 1 << 17
-MAX_CACHED_CHARACTERS: Final = 1 << 22  # in all cached words together, because a "word" can be as long as a line
-MIN_THREAD_WORDS: Final = 16  # for a list, sentencepiece starts a thread, at the cost of 16 words (22 us, Zen 3)
+MAX_CACHED_CHARACTERS: Final = 1 << 22  # total over all cached words; a "word" can be as long as a line
+MIN_THREAD_WORDS: Final = 16  # sentencepiece starts a thread for a list; this takes as long as 16 words (22 us, Zen 3)
 
 Numbers = NDArray[np.uint32]
 
@@ -60,7 +60,7 @@ def split_words(texts: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
 
 
 def sum_by_text(values: NDArray[Any], counts: NDArray[np.int64]) -> Numbers:
-    """(N,) sums over the words of each text. values: (words,); counts: (N,) number of words per text, at least 1"""
+    """Sum values over the words of each text: (N,). values: (words,); counts: (N,) number of words per text, at least 1"""
     return np.add.reduceat(values, np.cumsum(counts) - counts).astype(np.uint32)
 
 
@@ -70,7 +70,7 @@ def expand_ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDAr
 
 
 def join_rows(rows: Sequence[bytes], kind: DTypeLike, width: int = 1) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Decode rows of bytes. Returns all numbers, (lines, width) or flat if width is 1, and (N,) the lines in each row."""
+    """Decode rows of bytes. Returns the numbers of all rows, (lines, width) or flat if width is 1, and (N,) lines in each row."""
     numbers = np.frombuffer(bytearray().join(rows), kind)  # a bytearray, so that the result is writable
     counts = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows)) // (numbers.itemsize * width)
     return numbers if width == 1 else numbers.reshape(-1, width), counts
@@ -83,14 +83,14 @@ def backwards(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 class Vocabulary(Protocol):
-    """Maps text to ids and back. UNK is the only control symbol that encoding can produce, for text without an entry."""
+    """Maps text to ids and back. The only control symbol that encoding can produce is UNK, for text without an entry."""
 
     suffix: str  # file name suffix
     size: int  # number of ids, which are 0 to size - 1; the first four are the control symbols
 
     @classmethod
     def from_bytes(cls, content: bytes, place: object) -> Self:
-        """Load a vocabulary from a file's content. Raises ArtefactError if it is invalid. place: for messages"""
+        """Load a vocabulary from a file's content. Raises ArtefactError if it is invalid. place: location, for messages"""
 
     def to_bytes(self) -> bytes:
         """The content of the vocabulary's file."""
@@ -116,7 +116,7 @@ class WordVocabulary:
     suffix = ".words"
 
     def __init__(self, words: Sequence[str]) -> None:
-        """words: ordered by id, without the control symbols. Raises ValueError for empty or repeated words or spaces."""
+        """words: ordered by id, without the control symbols. Raises ValueError if one is empty, repeated or has a space."""
         self._words: Final = [*SYMBOLS, *words]
         self.size = len(self._words)
         self.ids: Final = {word: i for i, word in enumerate(words, len(SYMBOLS))}
@@ -243,7 +243,7 @@ class SentencepieceVocabulary(ByWord):
         return SYMBOLS[token] if token < len(SYMBOLS) else str(self._model.id_to_piece(token))
 
     def surface(self, token: int) -> str:
-        """See Vocabulary. A single byte is U+FFFD."""
+        """See Vocabulary. A single-byte token gives U+FFFD."""
         if token < len(SYMBOLS):
             return SYMBOLS[UNK] if token == UNK else ""
         return "\ufffd" if self._model.is_byte(token) else self.piece(token).replace(SPACE_MARK, " ")

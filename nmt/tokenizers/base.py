@@ -18,5 +18,5 @@ class Tokenizer(ABC):
         """Restore the normal spacing of a tokenised line."""
 
     def reversible(self) -> "Tokenizer":
-        """The lossless variant, which new data uses; by default, this tokenizer itself."""
+        """The lossless variant, which is used for new data; by default, the tokenizer itself."""
         return self

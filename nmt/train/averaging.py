@@ -23,8 +23,8 @@ from nmt.text.pipeline import Pipeline
 from nmt.train.options import AverageOptions
 from nmt.train.validation import Validation, validate
 
-MIN_SHARE_APART: Final = 0.95  # this fraction of --every-minutes is enough, as checkpoints are not saved to the second
-MIN_SHARE_OF_RUN: Final = 0.5  # minimum share of the newest checkpoint's updates; earlier models are often far worse
+MIN_SHARE_APART: Final = 0.95  # this fraction of --every-minutes is enough, as saves are never exactly on time
+MIN_SHARE_OF_RUN: Final = 0.5  # minimum updates relative to the newest checkpoint; earlier ones are often far worse
 MAX_TRIES: Final = 5  # attempts to average, because training in progress may delete a chosen checkpoint
 
 
@@ -78,7 +78,7 @@ def _average_folders(
     if scores:
         losses = {name: round(row["loss"], 4) for name, row in scores.items() if math.isfinite(row["loss"])}
         best = min([mean, *names], key=lambda name: losses.get(name, math.inf))
-        if best != mean:  # this is common early in training
+        if best != mean:  # common early in training
             worse = f"is worse than {quoted(best)} alone: loss {scores[mean]['loss']:.4f} against {losses[best]:.4f}"
             advice = "use that checkpoint, train longer, or average fewer checkpoints that are closer together"
             log.warn(f"{quoted(output)}: the mean {worse} ({advice})")
@@ -137,7 +137,7 @@ def _why_fewer(run: Path, kept: Sequence[Path], by_score: bool) -> str:
 
 
 def _apart(newest_first: list[Path], minutes: float) -> list[Path]:
-    """Choose the newest checkpoint, then repeatedly the next one that is older by about `minutes` of training or more."""
+    """Choose the newest checkpoint, then repeatedly the newest one that is older by about `minutes` of training or more."""
     taken: list[tuple[float, Path]] = []
     for folder in newest_first:
         at = Artefact(folder, "checkpoint").manifest.get("minutes")
@@ -159,8 +159,8 @@ def _common_model(folders: Sequence[Path], output: Path) -> tuple[ModelFacts, Pi
         other_facts = ModelFacts.read(other)
         if other_facts.weights != FLOAT32:
             raise UserError(
-                f"{quoted(folder)}: weights in the format {other_facts.weights} cannot be averaged (use the model that "
-                "was exported to it)"
+                f"{quoted(folder)}: weights in the format {other_facts.weights} cannot be averaged (use the model "
+                "from which it was exported)"
             )
         if other_facts != facts or Pipeline.load(other).hash != pipeline.hash:
             raise ArtefactError(
@@ -179,7 +179,7 @@ def _validation_set(folder: str, pipeline: Pipeline, max_tokens: int) -> Evaluat
     dev = next(iter(data.valid.values()), None)
     if dev is None or next(dev.batches(max_tokens), None) is None:
         raise UserError(
-            f"{quoted(folder)}: no validation set to score (use nmt prepare --valid PREFIX --vocabulary CHECKPOINT)"
+            f"{quoted(folder)}: no validation set to score on (use nmt prepare --valid PREFIX --vocabulary CHECKPOINT)"
         )
     dev.check()
     return dev

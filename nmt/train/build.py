@@ -53,7 +53,7 @@ def build_run(setup: RunSetup, parts: Any, report: NoReport | None = None) -> Ru
     The order of the steps matters:
 
     1. Threads and the seed are set before the first tensor and the first random number.
-    2. Starts add or freeze layers before anything takes the model's parameters.
+    2. The start components, which may add or freeze layers, run before anything uses the model's parameters.
     3. The criterion is built with that model and tried on two pairs, so that errors appear before long work.
     4. Speedups change the layers, and the model is distributed over the ranks. This may wrap and shard the parameters,
        so the optimizer and the average of the weights take them only afterwards.
@@ -232,7 +232,7 @@ def _settings(setup: RunSetup, parts: Any, criterion: Criterion, schedule: Sched
 
 
 def _with_translator(setup: RunSetup, model: Model, parts: Any) -> Validation | None:
-    """The validation; if it has metrics, with a translator for its validation set."""
+    """The validation, with a translator for its validation set if it has metrics."""
     validation, options = setup.validation, TranslatorOptions(batch_tokens=setup.options.valid_batch_tokens)
     if validation is None or not validation.metrics:
         return validation

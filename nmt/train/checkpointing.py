@@ -140,7 +140,7 @@ def put_schedule_state(run: Run, state: SavedState, place: Path) -> None:
 
 
 def _newest_checkpoint(run: Run) -> Artefact | None:
-    """Choose the newest undamaged checkpoint, on the leader. Newer checkpoints, which are damaged, are renamed."""
+    """Find the newest undamaged checkpoint, on the leader, which also renames any newer (damaged) ones."""
     checkpoint: Artefact | None = None
     if run.world.leads:
         run.checkpoints.folder.mkdir(parents=True, exist_ok=True)

@@ -10,8 +10,8 @@ from nmt.train.progress import LossWatch, Rollback
 from nmt.train.run import REDUCED_UPDATES, Run
 from nmt.train.saving import finish_save
 
-MAX_SKIPPED_UPDATES: Final = 10  # skipped updates in a row that count as divergence
-MAX_BAD_UPDATES: Final = 20  # bad updates in a row that count as divergence (see LossWatch)
+MAX_SKIPPED_UPDATES: Final = 10  # number of skipped updates in a row that counts as divergence
+MAX_BAD_UPDATES: Final = 20  # number of bad updates in a row that counts as divergence (see LossWatch)
 MAX_ROLLBACKS: Final = 3
 RESTART: Final = "start a new run in another --output with a lower --lr, more --warmup-updates or --clip-norm 1"
 

@@ -1,4 +1,4 @@
-"""Which weights of a run's model its checkpoints keep: all, unless a start trains only an addition to another model."""
+"""Which of the model's weights a run's checkpoints keep: all, unless a start component trains only an addition to a model."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,7 +37,7 @@ class KeptWeights:
         return own
 
     def restore(self, model: nn.Module, own: Mapping[str, Tensor], checkpoint: Artefact) -> None:
-        """Load a model's weights from a checkpoint. own: the kept weights. Raises ArtefactError if it is damaged."""
+        """Load a model's weights from a checkpoint. own: the kept weights. Raises ArtefactError if the checkpoint is damaged."""
         put_weights(own, read_tensors(checkpoint.path(self.file)), checkpoint.folder / self.file)
 
     def write(self, folder: Path) -> None:

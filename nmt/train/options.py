@@ -26,7 +26,7 @@ class TrainOptions:
     data: str = opt(REQUIRED, "data folder made by nmt prepare", group="Input and output", common=True, aliases=("d",))
     output: str = opt(
         REQUIRED,
-        "run folder; an existing run is resumed",
+        "run folder; the same command resumes it",
         group="Input and output",
         common=True,
         aliases=("o", "save-dir"),
@@ -125,14 +125,14 @@ class TrainOptions:
     )
     valid_every: str = opt(
         "1000u,10m",
-        "validate every 500u, 1e (epoch) or 10m",
+        "updates (u), epochs (e) or minutes (m)",
         group="Validation",
         common=True,
         aliases=("valid-freq",),
         metavar="PERIOD",
     )
     valid_metrics: tuple[str, ...] = opt(
-        ("bleu",), "metrics to compute, e.g. bleu,chrf", group="Validation", common=True, metavar="METRIC"
+        ("bleu",), "metrics to compute, such as bleu,chrf", group="Validation", common=True, metavar="METRIC"
     )
     valid_bleu: bool = opt(True, "compute BLEU at each validation", group="Validation")
     valid_set: str | None = opt(
@@ -154,7 +154,7 @@ class TrainOptions:
     )
     save_every: str = opt(
         "1000u",
-        "save every 500u, 1e (epoch) or 10m",
+        "updates (u), epochs (e) or minutes (m)",
         group="Checkpoints",
         common=True,
         aliases=("save-freq",),
@@ -183,7 +183,7 @@ class TrainOptions:
     )
     log_every: str = opt(
         "100u,1m",
-        "write a log line every 100u, 1e or 1m",
+        "interval between log lines: updates (u), epochs (e) or minutes (m)",
         group="Logging",
         aliases=("log-freq",),
         metavar="PERIOD",
@@ -221,7 +221,7 @@ def last_update(
     seconds: float | None,
     seconds_so_far: float,
 ) -> int | None:
-    """Estimate the last update from the limit that is reached first; None if only patience ends the run, or if unknown.
+    """Estimate the last update from the limit that is reached first; None if only patience ends the run, or if it is unknown.
 
     done, epochs: updates made and epochs read so far
     seconds: duration of an update, or None if unknown

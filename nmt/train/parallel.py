@@ -51,7 +51,7 @@ class Objective(nn.Module):
         return Loss({**trained, **extra}, detached)
 
     def _extra_losses(self, batch: Batch, reads: Sequence[Mapping[str, Term]]) -> dict[str, Term]:
-        """Compute each auxiliary loss as its mean over all passes of the criterion, times its count on the batch."""
+        """Compute each auxiliary loss: its mean over all passes of the criterion, times its count in the batch."""
         counts = self.model.extra_counts(batch)
         if any(read.keys() != counts.keys() for read in reads):
             names = sorted({name for read in reads for name in read})
@@ -100,7 +100,7 @@ def put_buffers(module: nn.Module, copies: Sequence[Tensor]) -> None:
 
 
 def part_counts(model: Model, criterion: Criterion) -> Callable[[Batch], dict[str, Tensor]] | None:
-    """A function that maps a batch to the counts of its trained parts, or None if the only part is `loss` over target tokens."""
+    """A function that maps a batch to the counts of its trained parts, or None if the only part is `loss` per target token."""
     simple_model = type(model).extra_counts is Model.extra_counts and not model.auxiliary_losses
     if simple_model and type(criterion).counts is Criterion.counts:
         return None
@@ -134,7 +134,7 @@ def spread(model: Model, criterion: Criterion, world: World, engine: Literal["dd
         name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"  # before torch 2.13
         no_buffers: dict[str, Any] = {name: False}
         wrapped = DistributedDataParallel(objective, gradient_as_bucket_view=True, **no_buffers)
-    # The first pass decides which module is FSDP's root, and after it DDP rebuilds its gradient buckets. The first buckets
+    # The first pass decides which module is FSDP's root, and DDP rebuilds its gradient buckets after it. The first buckets
     # sum in a different order, so without this pass a resumed run would differ in its last bits.
     buffers = copied_buffers(wrapped)
     (0 * sum_of_trained(wrapped(batch))).backward()
@@ -170,5 +170,5 @@ def gradients_shared(objective: nn.Module, last: bool) -> Iterator[None]:
 
 
 def in_step(objective: nn.Module) -> bool:
-    """Whether all ranks must make the same number of passes, because FSDP gathers the weights in each."""
+    """Whether all ranks must make the same number of passes, because FSDP gathers the weights in each pass."""
     return hasattr(objective, "set_requires_gradient_sync")

@@ -16,7 +16,7 @@ def parse_period(text: str) -> tuple[float, str]:
     Raises ValueError for any other text.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([uem]?)", text.strip(), re.ASCII)
-    if match is None or not 0 < float(match[1]) < 2**63:  # a longer period could be infinite in seconds
+    if match is None or not 0 < float(match[1]) < 2**63:  # a longer period could overflow when converted to seconds
         raise ValueError(
             f"'{text}': not a period (write 500u for updates, 1e for epochs or 10m for minutes; "
             "a period longer than the run means once, at the run's end)"

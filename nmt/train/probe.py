@@ -1,4 +1,4 @@
-"""Measurements on a device before the first update: the faster kernels, and the largest micro-batch that fits."""
+"""Measurements on a device before the first update: which kernels are faster, and which micro-batch is the largest that fits."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -16,11 +16,11 @@ from nmt.train.run import Run
 MIN_PROBE_TOKENS: Final = 512
 MAX_MEMORY_SHARE: Final = 0.8  # share of the free memory that may be used
 OUT_OF_MEMORY_BYTES: Final = 1 << 60  # means "out of memory", because no device has this many bytes
-OPTIMIZER_NUMBERS_PER_WEIGHT: Final = 2  # numbers per weight that the optimizer allocates at the first update
+OPTIMIZER_NUMBERS_PER_WEIGHT: Final = 2  # values per weight that the optimizer allocates at the first update
 
 
 def choose_kernels(run: Run) -> None:
-    """Choose kernels and the size of micro-batches for this device. Values that no option sets are measured."""
+    """Choose kernels and the size of micro-batches for this device. What no option sets is chosen by measurement."""
     options, limit = run.options, run.progress.limit
     for speedup in run.speedups:
         speedup.before_updates(run)
@@ -57,7 +57,7 @@ def _max_tokens(run: Run) -> int:
 def find_max_tokens(objective: nn.Module, loader: Loader, largest: int, precision: Precision, world: World) -> int:
     """Find the largest micro-batch that fits, in tokens including padding, up to `largest`, the plan's maximum.
 
-    Tries batches of the longest pairs. Each is twice as large as the previous one, as long as twice the memory is free. All
+    Tries batches of the longest pairs. Each is twice as large as the previous one, while twice the memory is free. All
     ranks try the same batches, and the smallest device decides. Raises ResourceError if not even one pair fits.
     """
     weights, longest = list(objective.parameters()), loader.longest()

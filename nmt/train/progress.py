@@ -1,4 +1,4 @@
-"""The progress of a run, which its checkpoints keep."""
+"""The progress of a run, which is saved in its checkpoints."""
 
 import math
 from dataclasses import dataclass, field
@@ -38,7 +38,7 @@ class LossWatch:
 
     mean, deviation: exponential averages of the losses of good updates, and of their distances from the mean
     good: number of good updates in the averages
-    bad: number of updates in a row, up to now, that were skipped or had a loss far above the mean
+    bad: number of latest updates in a row that were skipped or had a loss far above the mean
     since: the first of these bad updates
     """
 
@@ -49,7 +49,7 @@ class LossWatch:
     since: Count = 0
 
     DECAY: ClassVar[float] = 0.99
-    MIN_GOOD: ClassVar[int] = 100  # good updates before a loss can count as too high
+    MIN_GOOD: ClassVar[int] = 100  # number of good updates before a loss can count as too high
     HIGH_DEVIATIONS: ClassVar[float] = 10.0
 
     def see(self, update: int, loss: float, applied: bool) -> None:
@@ -87,7 +87,7 @@ class Progress:
     skipped: int = 0  # updates without a finite gradient
     skipped_in_a_row: int = 0
     validation_due: bool = False  # whether a validation at this update is due and not done yet
-    validation_counts: bool = True  # for patience and the schedule; False if only the run's end made the validation due
+    validation_counts: bool = True  # for patience and the schedule; False if it is due only because the run ends
     save_due: bool = True  # whether a save is due; --keep-last and --keep-best ignore saves forced by a signal
     score: float | None = None  # validation score at this update, if there was a validation
     epoch: Ordinal = 1  # epoch of the last update

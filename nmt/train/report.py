@@ -64,7 +64,7 @@ class Report:
             opened.pop_all()
 
     def close(self) -> None:
-        with contextlib.suppress(OSError, ResourceError):  # the lines that a checkpoint needs were written with it
+        with contextlib.suppress(OSError, ResourceError):  # a save has already written the lines that it needs
             self._flush()
             self._metrics.close()
         for reporter in reversed(self._reporters):

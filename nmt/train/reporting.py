@@ -128,7 +128,7 @@ def conclude(run: Run) -> None:
 
 
 def best_checkpoint(run: Run) -> tuple[Path, str] | None:
-    """The checkpoint that a run folder stands for, and its score as text, "" if none. None before the first checkpoint."""
+    """The checkpoint used for a run folder, and its score as text ("" if it has none). None before the first checkpoint."""
     if not run.world.leads or (folder := run.checkpoints.best()) is None:
         return None
     score, name = run.checkpoints.score(folder), run.checkpoints.judged_by(folder)
@@ -136,7 +136,7 @@ def best_checkpoint(run: Run) -> tuple[Path, str] | None:
 
 
 def _score_text(run: Run, name: str, score: float) -> str:
-    """A score with its name and its usual sign. score: with the sign for which higher is better"""
+    """A score with its name and its usual sign. score: signed so that higher is better"""
     sign = run.validation.sign(name) if run.validation else 1.0
     return f"{name} {sign * score:.4f}"
 

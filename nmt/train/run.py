@@ -53,7 +53,7 @@ class Run:
     validation: None without a validation set
     average: an average of the weights, or None if neither a start nor the optimizer averages them
     speedups: the active speedups
-    starts: the active starts (nmt.starts.base.Start), which change the newly built model
+    starts: the active start components (nmt.starts.base.Start), which change the newly built model
     is_new: whether the weights were random at the start
     scores: names of the scores that a validation computes
     kept: which weights of the model its checkpoints keep

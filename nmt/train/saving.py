@@ -30,7 +30,7 @@ from nmt.runs import TRAINING
 from nmt.train.checkpointing import SavedState
 from nmt.train.run import Run, Saving
 
-MAX_FAILED_SAVES: Final = 2  # failed saves in a row that do not end the run
+MAX_FAILED_SAVES: Final = 2  # maximum number of failed saves in a row that do not end the run
 
 
 def save(run: Run, last: bool) -> None:
@@ -159,7 +159,7 @@ def _write(
     weights: dict[str, Tensor],
     tensors: dict[str, Tensor],
 ) -> None:
-    """Write a checkpoint, and delete those no longer kept. Reads nothing of `run` that an update changes."""
+    """Write a checkpoint, and delete those no longer kept. Does not read anything in `run` that updates change."""
     refuse_not_finite(weights, path)
     if not path.parent.is_dir():  # a newly created folder would lack the run's lock and settings
         raise ResourceError(f"{quoted(path.parent)}: the folder was moved or removed during the run (move it back)")

@@ -49,7 +49,7 @@ class RunSetup:
 
     @contextmanager
     def joined(self) -> Iterator[None]:
-        """Context that connects the ranks, and uses tf32 products if requested. The choice of products is undone at the end."""
+        """Context that connects the ranks and, if requested, enables tf32 matrix products until it ends."""
         before, precision = torch.get_float32_matmul_precision(), self.options.precision
         with self.world.joined(self.device.type, self.options.timeout), matmul.using(matmul.Products()):
             if precision == "tf32" and self.device.type != "cuda":

@@ -19,7 +19,7 @@ class Timers:
         self._seconds = 0.0  # time of the last update
 
     def due(self, run: Run, data: UpdateBatches) -> set[str]:
-        """What is due after the last update, which used this data: "log line", "validation" or both. At the run's end both are.
+        """What is due after the last update, which used this data: "log line", "validation", or both, as always at the run's end.
 
         Work that is due is also recorded in the run's progress, because a checkpoint forced by a signal has to keep it. A
         validation that is due only by the clock is not recorded, because nothing else may depend on it.

@@ -94,12 +94,12 @@ def _remove_empty(run: Run) -> None:
 
 
 def _make_updates(run: Run) -> None:
-    """Update, validate and save until the run is finished, or a signal that all ranks know of requests a stop."""
+    """Update, validate and save until the run is finished, or until all ranks know of a signal to stop."""
     timers = Timers(run.options)
     update_log = UpdateLog(run, timers.by_name)
     run.model.train()
     with closing(prefetched(run.loader.updates(run.progress.position))) as updates:
-        for data in updates:  # endless; each item has this rank's micro-batches of one update
+        for data in updates:  # endless; each item holds this rank's micro-batches for one update
             stats = make_update(run, data)
             run.agree()
             run.seconds_at_update = run.seconds
@@ -129,7 +129,7 @@ def _make_updates(run: Run) -> None:
 def _stop(run: Run, given_up: bool) -> NoReturn:
     """Log where the run stopped, and raise Interrupted on all ranks together, after saving.
 
-    given_up: whether an update was abandoned, in which case the previous one is not saved yet
+    given_up: whether an update was abandoned, in which case the previous update is not saved yet
     """
     update, again = run.progress.update, ""
     if given_up:
@@ -146,7 +146,7 @@ def _stop(run: Run, given_up: bool) -> NoReturn:
 
 
 def make_update(run: Run, data: UpdateBatches) -> Stats:
-    """Make the next update on this rank's share of the data. Raises UpdateGivenUp after a signal, with nothing changed."""
+    """Make the next update on this rank's share of the data. After a signal, raises UpdateGivenUp and changes nothing."""
     progress, number = run.progress, run.progress.update + 1
     learning_rate = run.learning_rate(number)
     for group in run.optimizer.param_groups:
@@ -154,7 +154,7 @@ def make_update(run: Run, data: UpdateBatches) -> Stats:
     run.context.update = number
     run.model.begin_update(number)
     digest = sha256(f"{run.options.seed} {number} {run.world.rank}".encode()).digest()
-    # The seed of dropout and other draws: no random state carries over from one update to the next.
+    # Seeds dropout and other random draws, because no random state carries over from one update to the next.
     seed = int.from_bytes(digest[:8], "little", signed=True)
     try:
         stats = run.updater(data, seed, progress.limit.max_micro_batch_tokens, progress.scale)

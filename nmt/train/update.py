@@ -26,7 +26,7 @@ from nmt.train.parallel import copied_buffers, gradients_shared, in_step, put_bu
 MAX_SCALE: Final = 2.0**24
 SCALE_GROWTH_UPDATES: Final = 2000  # updates without overflow before the scale grows
 MAX_PASS_SECONDS: Final = 19.0  # time limit for a micro-batch after a signal; then the process exits
-FINISH_SECONDS: Final = 10.0  # time from a signal to the update's end; the rest of 20 seconds is for the checkpoint
+FINISH_SECONDS: Final = 10.0  # time from a signal to the update's end; the rest of the 20 seconds is for the checkpoint
 ASK_SECONDS: Final = 1.0  # interval between checks for a signal on another rank
 PartNames = tuple[tuple[str, ...], tuple[str, ...]]  # names of the trained and of the reported parts of a loss
 STOP_KEY: Final = "stop"  # key for a signal in the store that the ranks share
@@ -36,8 +36,8 @@ STOP_KEY: Final = "stop"  # key for a signal in the store that the ranks share
 class LossScale:
     """The factor on the loss that keeps gradients from vanishing in fp16 (Micikevicius et al., 2018, section 3.2).
 
-    It is a power of two, so it changes no bit of a gradient that neither vanishes nor overflows. An overflow halves it, down
-    to 1.
+    It is a power of two, so it changes no bit of a gradient that neither vanishes nor overflows. An overflow halves it, but
+    never to less than 1.
 
     factor: the current factor; good: updates without overflow since it last changed
     """
@@ -55,14 +55,14 @@ class LossScale:
 
 
 class UpdateGivenUp(Exception):
-    """An update was abandoned because of a signal. Weights and buffers are as they were before it."""
+    """An update was abandoned because of a signal. Weights and buffers are as they were before the update."""
 
 
 class SignalWatch:
     """Checks for a signal between the micro-batches of an update, and estimates when the update would end.
 
     The ranks vote before each pass in which they wait for each other. A rank that wants to stop skips its passes up to that vote.
-    If one rank votes to stop, the update ends on all.
+    If any rank votes to stop, the update ends on all ranks.
     """
 
     def __init__(self, world: World) -> None:
@@ -77,7 +77,7 @@ class SignalWatch:
         self._began, self._must_finish = time.monotonic(), False
 
     def check(self, done: int, left: int, together: bool, last: bool) -> None:
-        """Raise UpdateGivenUp if a signal came and the update would end more than FINISH_SECONDS after it.
+        """Raise UpdateGivenUp if a signal came and the update would end more than FINISH_SECONDS after the signal.
 
         done, left: tokens of the passes before and after this call, including padding
         together: whether ranks wait for each other in the next pass
@@ -88,7 +88,7 @@ class SignalWatch:
         too_long = self._ends_too_late(done, left)
         if self.world.size > 1 and (together or too_long):
             too_long = self.world.any(too_long)
-            self._must_finish = last  # even if memory runs out in that pass and it is repeated
+            self._must_finish = last  # even if that pass runs out of memory and is repeated
         if too_long:
             raise UpdateGivenUp
 
@@ -191,7 +191,7 @@ class _DeviceSums:
         self.sums += share * values
 
     def read(self, counts: Mapping[str, float], gradient_norm: Tensor) -> tuple[LossSums, float]:
-        """Read the sums and the norm () from the device in one transfer. counts: the counts of the trained parts"""
+        """Read the sums and the gradient norm () from the device in one transfer. counts: the counts of the trained parts"""
         trained, reported = self.parts
         assert self.sums is not None
         *values, norm = torch.cat([self.sums, gradient_norm.double()[None]]).tolist()
@@ -205,7 +205,7 @@ class Updater:
     """Updates the weights of an objective (nmt.train.parallel) over the ranks of a world.
 
     clip_norm: the largest 2-norm of the gradient; 0 disables clipping
-    counts: maps a batch to the counts of its trained parts; None if the only part is `loss` over target tokens
+    counts: maps a batch to the counts of its trained parts; None if the only part is `loss` per target token
     watch: abandons an update after a signal; the default never does
     passes: an alternative way to compute the gradients of micro-batches on one device, or None
     """
@@ -266,9 +266,9 @@ class Updater:
     def _gradient(
         self, data: UpdateBatches, seed: int, max_micro_batch_tokens: int, factors: Mapping[str, float]
     ) -> tuple[_DeviceSums, list[Batch], int]:
-        """Compute the gradient; return the sums of the loss's parts, the micro-batches without idle ones, and the token limit."""
+        """Compute the gradient; return the sums of the loss's parts, the micro-batches except idle ones, and the token limit."""
         first_idle = len(data.batches) - data.idle
-        gave_back = False  # whether memory was freed already; it cannot be freed twice
+        gave_back = False  # whether memory was already freed, which is possible only once
         while True:
             counted = [part for batch in data.batches[:first_idle] for part in batch.split(max_micro_batch_tokens)]
             torch.manual_seed(seed)
@@ -331,7 +331,7 @@ class Updater:
         """The token limit after memory ran out. Raises ResourceError if smaller micro-batches cannot help."""
         message = f"out of memory in a micro-batch of {error.batch.cells:,} tokens, including padding"
         if len(error.batch) == 1:
-            raise PairTooLongError(f"{message}, which is a single pair", error.batch)
+            raise PairTooLongError(f"{message}, from a single pair", error.batch)
         if not error.alone or (self.world.size > 1 and in_step(self.objective)):
             raise ResourceError(f"{message}, while other ranks waited (use a smaller --max-tokens)")
         return max(error.largest // 2, 1)

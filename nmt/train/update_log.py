@@ -17,8 +17,8 @@ from nmt.train.reporting import best_checkpoint
 from nmt.train.run import Run
 from nmt.train.saving import save_has_ended
 
-EARLY_UPDATES: Final = (1, 2, 5, 10)  # always logged, to show early on a slow machine that training works
-MIN_SHOWN_UPDATES: Final = 5  # loss and speed vary too much over fewer, so the display keeps the previous values
+EARLY_UPDATES: Final = (1, 2, 5, 10)  # always logged, so that even a slow machine soon shows that training works
+MIN_SHOWN_UPDATES: Final = 5  # with fewer updates, loss and speed vary too much: the previous values stay
 
 
 class UpdateLog:

@@ -11,7 +11,7 @@ from nmt.train.validation import FailedOnAllRanks, ValidationResult, validate
 
 
 def validate_run(run: Run) -> None:
-    """Validate a run, and let all ranks agree on whether a signal came meanwhile. An interrupted regular validation stays due.
+    """Validate a run, and agree across ranks on whether a signal came meanwhile. An interrupted regular validation stays due.
 
     The result of a validation that is due only by the clock is logged and has no other effect: weights, metrics.jsonl, the best
     checkpoint, patience and schedule do not depend on the clock. After an error on all ranks, the previous updates are saved.
@@ -27,7 +27,7 @@ def validate_run(run: Run) -> None:
         if first is not error or run.world.size == 1:
             try:
                 save(run, last=True)
-                run.world.any(False)  # wait for the leader: when the first rank exits, the launcher stops all
+                run.world.any(False)  # wait for the leader: when the first rank exits, the launcher stops the others
             except Exception as second:
                 log.warn(f"checkpoint not saved: {second}")
         raise first from None

@@ -11,8 +11,8 @@ class WeightAverage:
 
     averaged: the average of each parameter, from the optimizer
     weights: the averages by parameter name; equal to the parameters until the first update
-    flag: the flag that requests it
-    note: a log line about it at the start of a run, or empty
+    flag: the flag that requests the average
+    note: a log line about the average at the start of a run, or empty
     """
 
     note = ""

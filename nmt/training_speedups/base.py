@@ -1,4 +1,4 @@
-"""The interface of training speedups, faster ways to do the same training.
+"""The interface of training speedups, which make the same training faster.
 
 A speedup is active if one of its options differs from its default, or if its options class says so through `is_active`.
 Its options are options of `nmt train`.

@@ -21,7 +21,7 @@ def auto_batch_tokens(scorer: nn.Module, memory: Memory, paths: int, replicas: i
     """Choose the number of source tokens per batch, including padding. It is a power of two.
 
     On a CPU it is 2^20 divided by the model's width, at most 2^12 (measured in docs/measurements.md). On a GPU it is 2^15. It is
-    smaller if all batches would need more than half of the free memory.
+    smaller if all parallel batches together would need more than half of the free memory.
 
     paths: hypotheses per sentence
     replicas: batches in parallel

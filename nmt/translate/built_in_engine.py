@@ -27,7 +27,7 @@ class BuiltInEngine(SearchEngine):
     """Translates lines with a Scorer and a decoder.
 
     scorer: a model or an ensemble, on its device
-    options: the translator's options; `replicas` None means 1, and `threads` None keeps torch's setting
+    options: the translator's options; None means 1 for `replicas`, and torch's setting for `threads`
     ranks: number of ranks that translate together on this machine
     Raises UserError if the options do not fit the models or the decoder.
     """

@@ -1,6 +1,6 @@
 """Translation with several processes: the leader reads and writes, and each rank translates a share of every window.
 
-Requests and translations go through the store over which the ranks connected. So a worker can wait for the next line without
+Requests and translations go through the store that connects the ranks. So a worker can wait for the next line without
 a time limit, and the leader waits for a worker at most --timeout minutes.
 """
 
@@ -86,7 +86,7 @@ def leading(translator: Translator, world: World, seconds: float) -> Iterator[Sh
 
 
 def serve(translator: Translator, world: World) -> None:
-    """Translate the leader's jobs until it has no more or has exited."""
+    """Translate jobs until the leader has no more or has exited."""
     while content := _next_job(world):
         try:
             result = JobResult(translator.translate(msgspec.json.decode(content, type=list[Request])))
@@ -107,7 +107,7 @@ def _next_job(world: World) -> bytes:
 
 
 def ranges(sizes: Sequence[int], ranks: int) -> list[tuple[int, int]]:
-    """The range (first, end) of consecutive items for each rank, whose sizes add up to about the same."""
+    """The range (first, end) of consecutive items for each rank, chosen so that the total sizes are about equal."""
     ends = np.cumsum(sizes, dtype=np.int64)
     middles, total = ends - np.array(sizes) / 2, sum(sizes)
     cuts = np.searchsorted(ranks * middles, total * np.arange(1, ranks)).tolist()

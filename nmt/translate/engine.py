@@ -17,7 +17,7 @@ class EncodedLine(NamedTuple):
     source: ids without EOS, in the model's order
     constraints: the request's constraints, as target ids
     is_truncated: whether the line was too long
-    num_context: number of tokens at the start of the source that are its context
+    num_context: number of context tokens at the start of the source
     """
 
     text: str
@@ -28,7 +28,7 @@ class EncodedLine(NamedTuple):
 
     @property
     def warnings(self) -> dict[str, str]:
-        """Warnings of a Translation about the line itself."""
+        """Warnings about the line itself, for its Translation."""
         own = self.source[self.num_context :]
         warnings = {TRUNCATED: f"truncated to {len(own):,} tokens"} if self.is_truncated else {}
         if num_unknown := own.count(UNK):
@@ -68,7 +68,7 @@ class SearchEngine(ABC):
         """Search, and return the outcome of each batch in order."""
 
     def without_scores(self) -> None:  # noqa: B027
-        """Called if log-probabilities are not needed, so that a greedy search can skip them. By default does nothing."""
+        """Called if log-probabilities are not needed, so that a greedy search can skip them. Does nothing by default."""
 
     @abstractmethod
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[PairScore | Failure]:

@@ -100,5 +100,5 @@ def normalize_weights(weights: Sequence[float] | None, count: int) -> list[float
     """Divide weights by their sum. No weights means equal weights. Raises ValueError unless there are `count` usable weights."""
     given = list(weights or [1.0] * count)
     if len(given) != count or not all(0 <= weight < math.inf for weight in given) or not 0 < sum(given) < math.inf:
-        raise ValueError(f"must be {count} numbers that are at least 0 and not all 0, but got {given}")
+        raise ValueError(f"must be {count} non-negative numbers, not all 0, but got {given}")
     return [weight / sum(given) for weight in given]

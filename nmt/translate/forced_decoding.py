@@ -55,7 +55,7 @@ def force_decode(
     temperature: divisor of the logits for `calibrated`
     """
     device = device_of(scorer)
-    source, target = pad_rows(sources).to(device), pad_rows(targets).to(device)  # N S, N T
+    source, target = pad_rows(sources).to(device), pad_rows(targets).to(device)  # (N, S), (N, T)
     scorer = scorer_for_search(scorer)
     state = scorer.start(source)
     state.watched = True

@@ -1,4 +1,4 @@
-"""The options of translation that commands, the Python API and servers share."""
+"""The translation options that commands, the Python API and servers share."""
 
 from typing import Final, Literal
 
@@ -36,7 +36,7 @@ class TranslatorOptions:
         group="Search",
     )
     model_weights: tuple[float, ...] = opt(
-        (), "weight of each model, e.g. 0.7,0.3", group="Several models", common=True
+        (), "weight of each model, such as 0.7,0.3", group="Several models", common=True
     )
     ensemble: Literal["log-probabilities", "probabilities"] = opt(
         "log-probabilities", "what to average across models", group="Several models", common=True

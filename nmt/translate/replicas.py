@@ -66,7 +66,7 @@ class Replicas(Generic[_Item, _Result]):
     def in_order(self, items: Sequence[_Item]) -> Iterator[_Result]:
         """Yield the result of each item, in order.
 
-        If `signals.check` raises, between items or while waiting, processes are killed and no further item starts. It is not
+        If `signals.check` raises, between items or while waiting, processes are killed and no further item starts. This is not
         called while another thread prepares.
         Raises ResourceError if a process is lost, and any error that the work raises.
         """

@@ -22,7 +22,7 @@ class Request:
 
     prefix: the text with which the translation must start
     phrases: texts that the translation must contain
-    filters: texts for filters (`nmt list filter`), by name; each filter may also be a keyword, as in `avoid=("hund",)`
+    filters: texts for filters (`nmt list filter`), by filter name; also accepted as keywords, as in `avoid=("hund",)`
     others: further fields of a JSON object, which are copied to the output
     context: the previous sentences of its document; None means the sentences of the previous requests (`in_context`)
     error: the reason why the line cannot be read, or empty
@@ -75,7 +75,7 @@ class _Fields(msgspec.Struct):
 
 
 MAX_LINE_BYTES: Final = 1 << 22  # limit for lines that contain more than a text
-MAX_NESTED_LEVELS: Final = 100  # levels of nested lists and objects; Python's stack limits what can be written
+MAX_NESTED_LEVELS: Final = 100  # of lists and objects; Python's stack limits the depth that can be written
 # Fields that are read or written here, in addition to those of filters.
 RESERVED: Final = frozenset((*_Fields.__struct_fields__, "translation", "candidates", "error"))
 

@@ -21,7 +21,7 @@ class Failure:
     message: str
 
 
-# Kinds of warnings of a Translation.
+# The kinds of warnings that a Translation can have.
 TRUNCATED: Final = "truncated"  # the line has too many tokens and was truncated
 TRUNCATED_TEXT: Final = "truncated text"  # the text has too many characters and was truncated
 UNKNOWN_TOKENS: Final = "unknown tokens"  # some tokens of the line are not in the vocabulary
@@ -29,7 +29,7 @@ UNKNOWN_TAG: Final = "unknown tag"  # the line starts with a tag that the model 
 RETRIED: Final = "retried"  # the batch failed and was split in half; set only on the first line of the batch
 REPAIRED: Final = "repaired"  # the line was translated again
 BROKEN: Final = "broken"  # the translation looks broken
-UNCHANGED: Final = "kept unchanged"  # a part of the text was left as it is, because its translation lost something
+UNCHANGED: Final = "kept unchanged"  # a part of the text was left unchanged, because its translation lost something
 WITHHELD: Final = "withheld"  # the confidence is too low
 
 NOT_FINITE: Final = Failure("the model's probabilities are not finite")
@@ -125,7 +125,7 @@ def retry_split(
         except UserError:
             raise
         except Exception as error:
-            # Keep only the text: the exception itself would keep alive the tensors that filled the memory.
+            # Keep only the text: the exception itself would keep the tensors that filled the memory alive.
             place = place_in_plugin(error)
             reason = f"plug-in {place}: " * bool(place) + f"{type(error).__name__}: {quoted(error)}"
         if end - start == 1:

@@ -23,7 +23,7 @@ from nmt.translate.options import TranslatorOptions
 from nmt.translate.requests import Request, in_context
 from nmt.translate.results import RETRIED, UNKNOWN_TAG, Candidate, Failure, PairScore, Translation
 
-MIN_BATCH_SHARE: Final = 4  # so that all replicas have work, batches may be this many times smaller
+MIN_BATCH_SHARE: Final = 4  # batches may be up to this many times smaller, so that all replicas have work
 NO_TEXTS: Final[Mapping[str, Sequence[str]]] = MappingProxyType({})
 
 

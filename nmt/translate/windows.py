@@ -59,7 +59,7 @@ class LineEstimate:
         self._num_lines = self._num_bytes = 0
 
     def add(self, num_lines: int, num_bytes: int) -> None:
-        """Add lines that were read, and their bytes on disk."""
+        """Add the number of lines that were read, and of the bytes that they take on disk."""
         self._num_lines, self._num_bytes = self._num_lines + num_lines, self._num_bytes + num_bytes
 
     def total(self) -> int | None:
@@ -181,7 +181,7 @@ def windows(
             idle()
         try:
             chunk = source.read()
-        except OSError as error:  # otherwise it would look like an error in the output
+        except OSError as error:  # uncaught, it would look like an error of the output
             name = "the text" if error.filename is None else quoted(error.filename)
             raise ResourceError(f"{name}: cannot be read: {error.strerror or error}") from error
         ended = splitter.feed(chunk) if chunk else splitter.end()

@@ -21,7 +21,7 @@ class Viewer:
     """Receives each translation, and may add to its printed form. By default it does nothing.
 
     order: the viewer with the lowest order receives a translation first
-    settings: options of the translator that it needs
+    settings: the translator options that the viewer needs
     """
 
     order: ClassVar[int] = 0

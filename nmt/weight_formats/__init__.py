@@ -1,1 +1,1 @@
-"""Weight formats. The core only defines their interface: its own weights are float32."""
+"""Weight formats. The core defines only their interface; the core's own weights are float32."""

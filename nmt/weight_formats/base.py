@@ -30,7 +30,7 @@ class WeightFormat(ABC):
 
     @abstractmethod
     def convert_layers(self, model: nn.Module) -> None:
-        """Convert the layers of a model in place, before their weights are read from a file. Current values do not matter."""
+        """Convert the layers of a model in place, before their weights are read from a file. The current values are ignored."""
 
 
 class StoredFormat(ABC):

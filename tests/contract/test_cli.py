@@ -108,7 +108,7 @@ def test_prepare_says_that_it_does_not_read_stdin(flags, call, tmp_path):
 def test_the_error_for_a_mistyped_flag_value_or_key_suggests_the_right_one(call, tmp_path):
     assert "did you mean --dropout?" in call("train", "--dropuot", "0.1").err
     for more in ((), ("--dump-config",)):
-        assert_refused(call("train", *RUN, "--dropout=lots", *more), 2, "'lots'", "FLOAT")
+        assert_refused(call("train", *RUN, "--dropout=lots", *more), 2, "'lots'", "a number")
     assert "--dropout 1.5" in call("train", *RUN, "--dropout=1.5").err
     config = tmp_path / "s.toml"
     config.write_text("dropuot = 0.1\n")
@@ -237,7 +237,7 @@ def test_flags_of_other_toolkits_are_answered_with_existing_flags(command, call)
     for key, told in peers.tables()[command].items():
         flag, *values = key.split()
         assert values or flag not in known[command] or flag in ("--keep-best", "--n-best"), f"{flag} is ours too"
-        assert re.match(r"(= )?(-|drop: |nmt )", told), told
+        assert re.match(r"(= )?(-|drop: |use )", told), told
         placeholders = set(re.findall(r"\{([A-Z]+)(?:\.\.\.)?\}", key))
         assert set(re.findall(r"\{([A-Z]+)(?:\.\.\.)?\}", told)) <= placeholders, told
         words = told.removeprefix("= ").partition("; ")[0].split() if "drop: " not in told else []
@@ -522,8 +522,8 @@ def test_a_value_can_be_none(dumped, call):
         ("config = ['other.toml']", "'config' cannot be set in a file"),
         ("debug = true", "use the flag --debug"),
         ("dump-config = true", "use the flag --dump-config"),
-        ("preset = 3", "--preset '3': must be TEXT|none (set by"),
-        ("dropout = [0.1]", "--dropout '[0.1]': must be FLOAT (set by"),
+        ("preset = 3", "--preset '3': must be a text or none (set by"),
+        ("dropout = [0.1]", "--dropout '[0.1]': must be a number (set by"),
         ("seed = " + "1" * 10_000, "not valid TOML: Exceeds the limit"),
         ("seed = " + "[" * 100_000, "not valid TOML: maximum recursion depth"),
     ],
@@ -862,7 +862,7 @@ def test_an_unwritable_stderr_changes_neither_the_work_nor_the_exit_status(data,
 def test_non_numeric_torchrun_variables_exit_with_2(variables, trained, nmt):
     given = {"WORLD_SIZE": "2", "LOCAL_RANK": "0", **variables}
     refused = nmt("translate", f"--model={trained}", env=given, input=b"ban\n")
-    assert_refused(refused, 2, "not a number as set by torchrun")
+    assert_refused(refused, 2, "not a number (torchrun sets it")
 
 
 def test_a_missing_model_or_data_folder_exits_with_4_and_is_named(nmt, tmp_path):
@@ -925,3 +925,37 @@ def test_a_mistyped_key_is_never_answered_with_one_that_files_cannot_set(key, ca
     config.write_text(f"{key} = true\n")
     refused = call("train", *RUN, "--config", config)
     assert f"unknown setting '{key}'" in refused.err and "did you mean" not in refused.err
+
+
+@pytest.mark.parametrize(
+    ("words", "corrected"),
+    [
+        ("train d -o r --model rnnsearch --hidden-size 512 --lrr 3", "--hidden-size 512 --lr 3"),
+        ("translate -m m --replace-unk in.txt --beam-sizee 3", "--replace-unk in.txt --beam-size 3"),
+        ("translate in.txt --ckptt 3 --model a --beam-sizee 2 --model B", ""),
+        ("translate -m m --devices 0 in.txt --beam-sizee 3", "--devices 1 in.txt --beam-size 3"),
+        ("fine-tune d -o r --model_name_or_path X", "nmt train d -o r --init-from X\n"),
+    ],
+)
+def test_a_correction_changes_nothing_that_was_right(words, corrected, call):
+    refused = call(*words.split())
+    assert refused.code == 2
+    if corrected:
+        assert corrected in refused.err.partition("try: ")[2], refused.err
+    else:  # an unknown flag is dropped, and nothing else
+        assert refused.err.endswith("try: nmt translate in.txt --model a --beam-size 2 --model B\n"), refused.err
+
+
+def test_a_word_that_a_correction_adds_is_no_error_but_one_that_was_typed_is(call):
+    missing = call("train", "d", "--output", "r", "--max-updates")
+    assert missing.code == 2 and "MAX_UPDATES'" not in missing.err
+    assert "--beam-size 'M': must be a whole number" in call("translate", "x", "--ckpt", "M", "--beam-size", "M").err
+
+
+def test_help_ignores_what_is_wrong_around_it(call, tmp_path):
+    (tmp_path / "a.toml").write_text("lr = 0.1\n")
+    whole = call("train", "--help").out
+    for words in (("--help", "data"), ("--beam-size", "--help"), ("--help", "modle")):
+        assert call("train", *words).out == whole
+    assert call("train", "--config", tmp_path / "a.toml", "--help", "data").code == 0
+    assert_refused(call("train", "-hh"), 2, "'-hh'")

@@ -115,7 +115,7 @@ def test_the_error_for_a_wrong_inner_key_suggests_the_right_one(call, plugin, tm
     assert "(it belongs to --criterion.decoder alternatives, --criterion.decoder beam," in refused(
         "--criterion.decoder.alpha=1"
     )
-    assert "--criterion.decoder.temperature 'hot': must be FLOAT" in refused("--criterion.decoder.temperature=hot")
+    assert "--criterion.decoder.temperature 'hot': must be a number" in refused("--criterion.decoder.temperature=hot")
     assert "--risk-weight 2.0: must be at least 0 and at most 1" in refused("--risk-weight=2")
     assert "unknown decoder 'sampled'" in refused("--criterion.decoder=sampled")
     file = tmp_path / "s.toml"

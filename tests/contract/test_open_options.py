@@ -91,7 +91,7 @@ def test_the_checks_of_all_classes_are_applied(searches, values, named):
 def test_a_choice_takes_the_names_of_its_kind(searches):
     assert make(Settings, {"search": "deep"}).search == "deep"
     assert make(Settings, {"search": "auto"}).search == "auto"
-    with pytest.raises(UserError, match=r"--search 'depth': must be plain\|auto\|deep\|pruning"):
+    with pytest.raises(UserError, match=r"--search 'depth': must be plain, auto, deep or pruning"):
         make(Settings, {"search": "depth"})
 
 

@@ -442,9 +442,9 @@ def test_bad_bytes_are_skipped_or_replaced_on_request(tmp_path, policy, kept):
     [
         ({"train": ("none",)}, 2, "none.en: no such file, with or without .gz"),
         ({"train": ("empty",)}, 3, "is empty"),
-        ({"train": ("blank",)}, 3, "no training pair is left .dropped: 1 empty."),
+        ({"train": ("blank",)}, 3, "no training pairs are left .dropped: 1 empty."),
         ({"train": ("blank",), "subword": "bpe", "vocab_size": 50}, 3, r"blank\.en and .*blank\.de: no text to learn"),
-        ({"train": ("invisible",)}, 3, "no training pair is left .dropped: 4 empty."),
+        ({"train": ("invisible",)}, 3, "no training pairs are left .dropped: 4 empty."),
         ({"train": ("one",), "valid": ("utf-16",)}, 3, r"utf-16\.en:1:1: UTF-16, not UTF-8"),
         ({"train": ("blank",), "valid": ("utf-16",)}, 3, r"utf-16\.en:1:1: UTF-16, not UTF-8"),  # told first
         ({"train": ("utf-32",)}, 3, r"utf-32\.en:1:1: UTF-32, not UTF-8 .*`iconv -f utf-32"),
@@ -453,7 +453,7 @@ def test_bad_bytes_are_skipped_or_replaced_on_request(tmp_path, policy, kept):
         (
             {"train": ("one",), "valid": ("one", "sub/one")},
             2,
-            "2 valid sets have the same name 'one' .name each set by `--valid NAME=",
+            "2 valid sets have the same name 'one' .name each set with `--valid NAME=",
         ),
         ({"source": ("one.en",), "target": ("/dev/null",)}, 2, "not a regular file"),
     ],

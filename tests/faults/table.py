@@ -19,12 +19,13 @@ from phases import PHASES, Phase, write_inputs
 
 PAGE = """# Reliability
 
-This page shows what happens if a file operation of a command fails, or if the process is killed. In each row, {every} of a
-command is disturbed, each in a separate trial: the operation fails, or the process is killed just before it. If the result is
-then not complete, the same command runs again without a fault. A trial is wrong if it violates one of these rules:
+This page shows what happens if a file operation of a command fails, or if the process is killed. In each row, a fault is
+injected into {every} of a command, one operation per trial: the operation fails, or the process is killed just before it. If
+this leaves the result incomplete, the same command runs again without a fault. A trial is wrong if it violates one of these
+rules:
 
-- In the end, the result equals that of an undisturbed run, byte for byte. For training, this means
-  weights, optimizer and metrics.
+- In the end, the result equals that of a run without faults, byte for byte. For training, this means weights, optimizer and
+  metrics.
 - The command without a fault ends with exit status 0. A command with exit status 0 leaves no temporary file.
 - An error message names the file or folder of the operation.
 - No input file changes, and no command takes longer than {limit:.0f} seconds.
@@ -39,10 +40,10 @@ then not complete, the same command runs again without a fault. A trial is wrong
 
 - *ENOSPC* applies only to operations that may need disk space: creating, writing, syncing and renaming.
 - The operations are those of the command's process and its threads: opening, reading, writing, syncing, closing, listing,
-  renaming, removing and inspecting files. Operations of child processes are not disturbed.
+  renaming, removing and inspecting files. Faults are not injected into child processes.
 - *Power loss* runs the command on a separate ext4 file system and kills it. The trial continues with what the device holds at
   that moment, so data that was not synced may be lost. This needs root{no_power}.
-- A disturbed command ends with exit status 0 if it does not depend on the failed operation.
+- A command with a fault ends with exit status 0 if it can succeed without the failed operation.
 """
 
 

@@ -72,7 +72,7 @@ def test_terms_match_whole_words_and_the_longest_wins(tmp_path):
         ("a\tb\nc d\n", "terms.tsv:2: 1 columns"),
         ("a\tb\tc\n", "terms.tsv:1: 3 columns"),
         ("\tb\n", "terms.tsv:1: 2 columns"),
-        ("a\tb\na\tc\n", "terms.tsv:2: second translation for the same term 'a'"),
+        ("a\tb\na\tc\n", "terms.tsv:2: 'a' already has a different translation"),
         ("b\tc\n" + "a " * 51 + "\tb\n", "terms.tsv:2: this term has 51 words, but at most 50 are allowed"),
     ],
 )

@@ -94,5 +94,5 @@ def test_a_model_is_prepared_once_for_a_search_and_not_for_each_step(monkeypatch
 
 @pytest.mark.parametrize("weights", [[1.0], [0.0, 0.0, 0.0], [1.0, -1.0, 1.0], [1.0, math.nan, 1.0], [1e308] * 3])
 def test_invalid_weights_are_refused(weights):
-    with pytest.raises(ValueError, match="must be 3 numbers"):
+    with pytest.raises(ValueError, match="must be 3 non-negative numbers"):
         Ensemble([model(*which) for which in MODELS], weights)

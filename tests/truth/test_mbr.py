@@ -109,12 +109,12 @@ def test_a_row_with_every_continuation_avoided_has_one_hypothesis_of_probability
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"candidates.n_best": 3}, "--candidates.n-best 3: mbr always uses --num-candidates, 32"),
+        ({"candidates.n_best": 3}, r"--candidates.n-best 3: mbr always uses --num-candidates \(32\)"),
         (
             {"candidates": "beam", "candidates.beam_size": 8},
-            "--candidates.beam-size 8: mbr always uses --num-candidates, 32",
+            r"--candidates.beam-size 8: mbr always uses --num-candidates \(32\)",
         ),
-        ({"n_best": 33}, "--n-best 33: must be at most --num-candidates, 32"),
+        ({"n_best": 33}, r"--n-best 33: must be at most --num-candidates \(32\)"),
     ],
 )
 def test_the_number_of_candidates_is_set_in_one_place(values, message):

@@ -356,8 +356,8 @@ def test_vocabularies_without_alternative_segmentations_are_refused(corpus):
     characters = learn_subwords(iter(lines()), SubwordSettings("char", 60, 1.0, False))
     old = CodesVocabulary("a b\nab </w>\n", ["ab", "a@@", "b"])
     for vocabulary, message in (
-        (WordVocabulary(["a"]), "words and characters can be split in one way only"),
-        (characters, "words and characters can be split in one way only"),
+        (WordVocabulary(["a"]), "words and characters can be split in only one way"),
+        (characters, "words and characters can be split in only one way"),
         (old, "subword-nmt 0.1"),
     ):
         with pytest.raises(UserError, match=f"--subword-sampling: language en: .*{message}"):

@@ -83,7 +83,7 @@ def test_a_name_is_safe_for_a_folder_and_differs_where_values_do(sweep_of):
         ("[trian]\nlr = 0.1", "unknown table 'trian' (did you mean 'train'?)"),
         ("", "has no settings"),
         ('[train]\ndata = "d"\nlr = [0.1', "not valid TOML"),
-        ('[train]\ndata = "d"\nlr = []', "'lr' has no value to try"),
+        ('[train]\ndata = "d"\nlr = []', "'lr' has no values to try"),
         ('[train]\ndata = "d"\nlr = { low = 0.1 }', "'lr': low or high is missing"),
         (
             '[train]\ndata = "d"\nlr = { low = 0.2, high = 0.1 }',
@@ -94,7 +94,7 @@ def test_a_name_is_safe_for_a_folder_and_differs_where_values_do(sweep_of):
         ('[train]\ndata = "d"\noutput = "o"', "'output' is set by nmt sweep"),
         ('[train]\ndata = "d"\nplugin = "p"', "'plugin' cannot be set in a file"),
         ('[train]\ndata = "d"\n[translate]\nalpha = [0, 1]', "[translate]: 'alpha' cannot have several values"),
-        ('[train]\ndata = "d"\n[translate]\nmodel = "m"', "'model' is always the trained model"),
+        ('[train]\ndata = "d"\n[translate]\nmodel = "m"', "[train] already provides the model (drop 'model')"),
     ],
 )
 def test_an_invalid_file_is_an_error_with_its_position(text, message, sweep_of):
@@ -115,8 +115,8 @@ def test_an_invalid_file_is_an_error_with_its_position(text, message, sweep_of):
         ),
         ('model = ["transformer", "rnnsearh"]', 1, "unknown model 'rnnsearh' (did you mean 'rnnsearch'?)"),
         ("lr = { low = 0.1, high = 0.2 }", 1, "'lr' is a range, which needs --trials N"),
-        ("seed = [1, 2]", 3, "--seeds 3 needs a [train] table in which the seed is a number"),
-        ("seed = 1.5", 1, "--seed '1.5': must be INT (set by "),
+        ("seed = [1, 2]", 3, "--seeds 3 needs a [train] table whose seed is a number"),
+        ("seed = 1.5", 1, "--seed '1.5': must be a whole number (set by "),
         (
             f"lr = {list(range(1, 102))}\nheads = {list(range(1, 11))}",
             1,

@@ -103,7 +103,7 @@ def test_a_pair_with_too_many_cells_gets_no_links_and_the_others_do(monkeypatch,
     assert aligned([long]) == [set()]
     for who, line in zip(("2 pairs get", "1 pair gets"), capsys.readouterr().err.splitlines(), strict=True):
         assert line.startswith(
-            f"nmt: warning: --align: {who} no links, because source tokens times target tokens exceed 6"
+            f"nmt: warning: --align: {who} no links, because the product of source and target lengths exceeds 6"
         )
 
 

@@ -26,7 +26,7 @@ def test_the_beam_graphs_of_the_first_lines_contain_the_printed_translations(tra
 
 def test_an_impossible_beam_graph_is_rejected_before_translation(translate, tmp_path):
     for flags, reason in [
-        ([f"--beam-graph={tmp_path / 'g.dot'}"], "only into files that end with .html, .json"),
+        ([f"--beam-graph={tmp_path / 'g.dot'}"], "only to files whose names end with .html, .json"),
         ([f"--beam-graph={tmp_path / 'no/g.json'}"], "not found"),
         ([f"--beam-graph={tmp_path / 'g.json'}", "--decoder=greedy"], "use --decoder beam"),
         ([f"--beam-graph={tmp_path / 'g.json'}", "--devices=2"], "one device"),

@@ -241,14 +241,14 @@ WRONG = [
 def test_a_wrong_export_is_detected_and_deleted(spoil, model, export, tmp_path, monkeypatch):
     alter(monkeypatch, spoil)
     refused = export(model)
-    assert_refused(refused, 4, "CTranslate2's log-probabilities differ by")
+    assert_refused(refused, 4, "CTranslate2's log-probabilities differ from nmt's by")
     assert refused.out == "" and refused.err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_quantized_export_that_gives_nan_is_rejected(model, export, tmp_path, monkeypatch):
     alter(monkeypatch, forget_a_vector)
-    assert_refused(export(model, "--quantization=bfloat16"), 4, "differ by nan nats")
+    assert_refused(export(model, "--quantization=bfloat16"), 4, "differ from nmt's by nan nats")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -325,7 +325,7 @@ def test_models_unsupported_by_ctranslate2_are_rejected_with_the_reason(export, 
     assert "--model names 2 models, but only one can be exported" in both
     wide = make_model(tmp_path / "wide", heads=4, kv_heads=2, d_k=24, d_v=24)
     assert "with --kv-heads 2, CTranslate2 needs heads" in reason(wide)
-    assert "the same name '</s>'" in reason(make_model(tmp_path / "words", words=("</s>",)))
+    assert "are named '</s>'" in reason(make_model(tmp_path / "words", words=("</s>",)))
     assert "relative positions cannot" in reason(make_model(tmp_path / "relative", positions="relative"))
     assert "--attention-window 3" in reason(make_model(tmp_path / "window", attention_window=3))
     assert "in reverse order" in reason(make_model(tmp_path / "turned", right_to_left=True))

@@ -37,7 +37,7 @@ def test_the_page_lists_the_files_of_a_model_a_run_and_a_checkpoint(trained, tmp
     top = {path.name for path in trained.iterdir() if path.is_file() and not path.name.startswith(".")}
     assert top == {name for name in section("Run folder") if "." in name}
     added = files_of(trained / "checkpoints/update-40") - files_of(tmp_path / "model")
-    assert added == {"training.safetensors", "training.json"} == named("further file of a checkpoint")
+    assert added == {"training.safetensors", "training.json"} == named("additional file of a checkpoint")
 
 
 def test_the_page_lists_the_keys_of_the_metrics(trained):

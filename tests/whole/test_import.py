@@ -154,7 +154,7 @@ def test_a_word_vocabulary_reads_words(importing, tmp_path, call):
         ({"transformer-decoder-autoreg": "average-attention"}, "its transformer-decoder-autoreg is average-attention"),
         ({"transformer-decoder-autoreg": "rnn", "dec-cell": "gru"}, "its dec-cell is gru"),
         ({"transformer-ffn-activation": "gelu"}, "its transformer-ffn-activation is gelu"),
-        ({"transformer-postprocess": "nda"}, "the order of its layers' norms"),
+        ({"transformer-postprocess": "nda"}, "this placement of layer norms"),
         ({"transformer-tied-layers": [1, 1]}, "its transformer-tied-layers"),
         ({"transformer-heads": 0}, "heads"),
         ({"transformer-heads": 3}, "heads"),

@@ -164,14 +164,17 @@ NORM = "encoder.0.feed_forward_residual.norm.weight"
     [
         (
             {UP: (1, 4)},
-            "(64, 32) in the model, but its matrices have shapes (1, 4) and (4, 32)",
+            "(64, 32) in the model, but the low-rank matrices have shapes (1, 4) and (4, 32)",
         ),  # a sum would repeat the row
-        ({DOWN: (4, 1)}, "(64, 32) in the model, but its matrices have shapes (64, 4) and (4, 1)"),
-        ({UP: (10**6, 1), DOWN: (1, 10**6)}, "its matrices have shapes (1000000, 1) and (1, 1000000)"),  # terabytes
-        ({UP: (64,)}, "its matrices have shapes (64,) and (4, 32)"),
+        ({DOWN: (4, 1)}, "(64, 32) in the model, but the low-rank matrices have shapes (64, 4) and (4, 1)"),
+        (
+            {UP: (10**6, 1), DOWN: (1, 10**6)},
+            "the low-rank matrices have shapes (1000000, 1) and (1, 1000000)",
+        ),  # terabytes
+        ({UP: (64,)}, "the low-rank matrices have shapes (64,) and (4, 32)"),
         ({UP: None}, "has only one of its two matrices"),
         ({DOWN: None}, "has only one of its two matrices"),
-        ({f"{NORM}.up": (32, 4), f"{NORM}.down": (4, 32)}, "(32,) in the model, but its matrices"),
+        ({f"{NORM}.up": (32, 4), f"{NORM}.down": (4, 32)}, "(32,) in the model, but the low-rank matrices"),
         ({NORM: (1,)}, f"'{NORM}' has shape (1,), expected (32,)"),
         ({"x": (1,)}, "the model has no 'x'"),
     ],

@@ -322,6 +322,7 @@ def test_a_component_is_named_after_its_file(file, component, cls, tmp_path, cal
         ("model", "1st.py", "my_model.py"),
         ("model", "class.py", "keyword"),
         ("decoder", "beam.py", "'beam' already exists"),
+        ("noise", "seed.py", "--seed is already a flag"),
         ("model", "no-folder/my_model.py", "no-folder"),
         ("model", "kept.py", "kept.py already exists"),
     ],

@@ -178,8 +178,8 @@ def test_models_that_cannot_rerank_are_rejected_with_the_reason(models, translat
             "needs several candidates per line, but this search finds only one (use --decoder beam)",
         ),
         ([f"--model={models / 'right-to-left'}"], "cannot form an ensemble"),
-        ([f"--rerank={trained}", "--rerank-weights=1"], "--rerank-weights: must be 2 numbers"),
-        ([f"--rerank={trained}", "--rerank-weights=1,-1"], "--rerank-weights: must be 2 numbers"),
+        ([f"--rerank={trained}", "--rerank-weights=1"], "--rerank-weights: must be 2 non-negative numbers"),
+        ([f"--rerank={trained}", "--rerank-weights=1,-1"], "--rerank-weights: must be 2 non-negative numbers"),
         ([f"--rerank={trained}", "--rerank-candidates=9"], "--rerank-candidates: --n-best 9: must be at most"),
         ([f"--rerank={models / 'foreign'}"], "foreign: a de-fr model cannot re-rank en-de"),
     ]:

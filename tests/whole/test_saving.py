@@ -226,7 +226,7 @@ def test_a_pair_that_does_not_fit_into_memory_is_named(data, tmp_path, call, mon
 
     monkeypatch.setattr(update.Updater, "_backward", without_memory)
     failed = call(*train_arguments(data, tmp_path / "run", 40, *PLAIN))
-    assert_refused(failed, 5, "which is a single pair, with ", " source tokens: '")
+    assert_refused(failed, 5, "from a single pair, with ", " source tokens: '")
     words = failed.err.split("source tokens: '")[1].split("'")[0].split()
     assert words and all(word.isalpha() or word.isdigit() for word in words)
 

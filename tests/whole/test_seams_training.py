@@ -225,7 +225,7 @@ def test_a_parameter_outside_all_groups_is_reported_by_name():
         def parameter_groups(self):
             return [ParameterGroup("decoder", list(self.decoder.parameters()))]
 
-    with pytest.raises(UserError, match=r"source_embedding\.weight' must be in one parameter group"):
+    with pytest.raises(UserError, match=r"source_embedding\.weight' must be in exactly one parameter group"):
         parameter_groups(Forgetful(OPTIONS, VOCABULARIES))
 
 

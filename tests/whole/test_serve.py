@@ -368,7 +368,7 @@ def test_the_page_is_complete_and_fetches_nothing_from_elsewhere(server):
             "/v1/chat/completions",
             {"model": "nope", "messages": [], "stream": None},
             400,
-            "no message with the role user",
+            "no message with the role 'user'",
         ),
         ("POST", "/v1/chat/completions", {"messages": []}, 400, "`model`"),
     ],

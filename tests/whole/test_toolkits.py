@@ -316,9 +316,9 @@ def test_code_in_a_checkpoint_is_not_executed(importing, tmp_path):
     file = tmp_path / "fs/checkpoint_best.pt"
     whole = file.read_bytes()
     file.write_bytes(pickle.dumps(Hostile()))
-    attempt("contains more than tensors")
+    attempt("contains objects other than tensors")
     torch.save({"args": Hostile()}, file)
-    attempt("contains more than tensors")
+    attempt("contains objects other than tensors")
     file.write_bytes(whole[: len(whole) // 2])
     attempt("not a file that torch.save wrote")
     file.write_bytes(b"")
@@ -443,7 +443,7 @@ def test_flags_of_an_early_ctranslate2_are_respected(flags, wanted, importing, t
     arrays, _, entries = write_early_ctranslate2(tmp_path / "ct2", flags)
     result = importing(tmp_path / "ct2", *LANGUAGES)
     if wanted is None:
-        assert_refused(result, 2, "start tokens")
+        assert_refused(result, 2, "start token")
         return
     assert result.code == 0, result.err
     loaded = load_model(tmp_path / "out", torch.device("cpu"))

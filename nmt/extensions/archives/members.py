@@ -47,7 +47,7 @@ class Member:
         return decompressed(Stream(ChunkReader(self.chunks), place, archive.disk))
 
     def name_within(self, wanted: str) -> str | None:
-        """The part of a requested path below this member: "" for the member itself, None if the path leads elsewhere."""
+        """The part of a requested path that is below this member: "" for the member itself, None if the path leads elsewhere."""
         name = posixpath.normpath(self.name).lstrip("/")
         if name == wanted:
             return ""
@@ -55,7 +55,7 @@ class Member:
 
 
 def _refused(name: str, reason: str) -> str:
-    """Why a member is refused: because its name points outside the archive, or for the given reason."""
+    """The reason to refuse a member: a name that points outside the archive, or else the given reason."""
     return "has a name that points outside the archive" if name.startswith("/") or ".." in name.split("/") else reason
 
 

@@ -21,7 +21,7 @@ from nmt.locks import LOCK, holder_of
 from nmt.log import log
 
 CHECKED_LINES: Final = 100  # number of random lines, as in `nmt export`
-MAX_EXPORT_SECONDS: Final = 300.0  # longest wait for another process that is making the same export
+MAX_EXPORT_SECONDS: Final = 300.0  # maximum time to wait for another process that is making the same export
 EXPORT_POLL_SECONDS: Final = 0.2
 MAX_CACHE_BYTES: Final = 10 << 30  # total size of the cached exports; enough for ten big Transformers in float32
 MAX_UNUSED_SECONDS: Final = 90 * 24 * 3600.0
@@ -147,7 +147,7 @@ def _export(model: Path, folder: Path, facts: Mapping[str, Any], shortlist: str 
     from nmt.extensions.searches.shortlist_file import Shortlist
 
     started = time.monotonic()
-    # If CTranslate2 refuses the model, torch searches it in forked processes, which would wait forever for threads started here.
+    # If CTranslate2 refuses the model, torch searches in forked processes, which would wait forever for threads started here.
     use_threads(1)
     loaded = load_model(model, torch.device("cpu"))
     specification(loaded)

@@ -26,11 +26,11 @@ from nmt.translate.options import TranslatorOptions
 from nmt.translate.translator import Translator
 
 MAX_NATS_FLOAT32: Final = 1e-3  # maximum difference in a token's log-probability; observed differences reach 1e-5
-MAX_DIFFERENT_SHARE: Final = 0.1  # share of random lines whose translations may differ, because these are arbitrary
+MAX_DIFFERENT_SHARE: Final = 0.1  # maximum share of differing translations; those of random lines are arbitrary
 TIE_TOLERANCE_NATS: Final = 1e-4  # float32 cannot distinguish scores that differ by less
 MAX_SOURCE_TOKENS: Final = 1023  # without EOS; by default CTranslate2 reads 1,024 tokens including EOS
 MAX_INVENTED_TOKENS: Final = 20
-EXTRA_COMPARED_TOKENS: Final = 50  # maximum number of tokens beyond the length of the longest source, as in nmt
+EXTRA_COMPARED_TOKENS: Final = 50  # a translation may exceed the longest source by this many tokens, as in nmt
 TIED_BATCH_TOKENS: Final = 2000
 COMPARED_BATCH_SENTENCES: Final = 32  # larger batches are not faster on a CPU
 TUNED_BEAM_SIZE: Final = 4
@@ -120,7 +120,7 @@ def compare_engines(
 
 
 def largest_difference(loaded: LoadedModel, engine: CTranslate2Model, lines: Sequence[TokenIds]) -> float:
-    """The largest difference in the log-probability of any token, in nats, for the lines with random targets."""
+    """The largest difference, in nats, between the two log-probabilities of a token, for the lines with random targets."""
     generator = np.random.default_rng(2)
     targets = [generator.integers(len(SYMBOLS), loaded.pipeline.target.size, size=len(line)) for line in lines]
     ours = target_log_probs(loaded.model, lines, targets, TIED_BATCH_TOKENS)

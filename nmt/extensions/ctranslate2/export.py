@@ -72,12 +72,12 @@ def export_ctranslate2(
     more_facts: Mapping[str, Any] = MappingProxyType({}),
     max_different: int = 0,
 ) -> CTranslate2Export:
-    """Write a folder that CTranslate2 can read, with the model's pipeline and search settings. An error leaves no folder.
+    """Write a folder that CTranslate2 can read, with the model's pipeline and search settings. No folder is left after an error.
 
     quantization: CTranslate2's name of a number format, such as float32 or int8
     lines: source ids that both engines translate
     dev: development set for tuning the length penalty; None uses DEFAULT_PENALTY
-    threads: number of threads of CTranslate2; None lets CTranslate2 choose
+    threads: number of threads that CTranslate2 uses; None lets CTranslate2 choose
     shortlist: written as the vocabulary map; the comparison does not use it
     more_facts: further entries of the manifest
     max_different: number of lines that may differ with float32 weights
@@ -97,7 +97,7 @@ def export_ctranslate2(
         nats = largest_difference(loaded, engine, lines)
         if not math.isfinite(nats) or (quantization == "float32" and nats > MAX_NATS_FLOAT32):
             raise ArtefactError(
-                f"{quoted(output)}: not written, because CTranslate2's log-probabilities differ by {nats:.1g} nats"
+                f"{quoted(output)}: not written, because CTranslate2's log-probabilities differ from nmt's by {nats:.1g} nats"
             )
         agreements = [compare_engines(loaded, engine, lines, beam_size) for beam_size in (1, TUNED_BEAM_SIZE)]
         for agreement in agreements if quantization == "float32" else ():

@@ -30,7 +30,7 @@ NUMBER_TYPES: Final = {0: "<f4", 1: "i1", 2: "<i2", 3: "<i4", 4: "<f2", 5: "bflo
 SIZED_TYPES: Final = {1: "i1", 2: "<i2", 4: "<f4"}
 HEADS_BY_NAME: Final = {"TransformerBase": 8, "TransformerBig": 16}  # for versions that do not store it
 CTRANSLATE2_ACTIVATIONS: Final = {0: "relu", 2: "swish", 3: "gelu"}
-CTRANSLATE2_EPSILON: Final = 1e-5  # default for layer normalization, if config.json has no epsilon
+CTRANSLATE2_EPSILON: Final = 1e-5  # default for layer normalisation, if config.json has no epsilon
 COMPUTED_POSITIONS: Final = 1024  # size of the position table for models that do not contain one
 CTRANSLATE2_LINEARS: Final = {  # linear layer, index of the slice, number of slices
     "self.queries": ("self_attention/linear_0", 0, 3),
@@ -57,7 +57,7 @@ UNKNOWN_PARTS: Final = (  # parts of array names in networks that cannot be impo
     "q_norm",
     "project_in",
 )
-# Names of segmenters that converters copy into the folder, or that packages place next to it.
+# File names of segmenters that converters copy into the folder, or that packages place next to it.
 COPIED_SEGMENTERS: Final = (
     ("source.spm", "target.spm"),
     ("sentencepiece.model",),
@@ -99,7 +99,7 @@ def read_ctranslate2(folder: Path, files: TextFiles) -> ImportedModel:
         ):  # a flag of 0 means that the feature is off
             raise UserError(f"{quoted(file)}: nmt cannot import networks with '{quoted(wrong)}'")
         if "encoder/layer_0/ffn/layer_norm/gamma" in arrays and "encoder/layer_0/ffn/layer_norm/beta" not in arrays:
-            raise UserError(f"{quoted(file)}: nmt cannot import networks with RMS normalization")
+            raise UserError(f"{quoted(file)}: nmt cannot import networks with RMS normalisation")
         tables = [
             array_of(arrays, f"{side}/embeddings/weight", f"{side}/embeddings_0/weight")
             for side in ("encoder", "decoder")
@@ -120,7 +120,7 @@ def read_ctranslate2(folder: Path, files: TextFiles) -> ImportedModel:
                 ImportedSide.of(language, ids, len(ids), *ends, segmenters[-1 if i else 0], files.tokenizer, path)
             )
         from_zero = bool(arrays.get(FROM_ZERO, False))
-        first = None if from_zero else tables[1][ids[config.decoder_start_token or ""]]  # `ids`: ids of the target
+        first = None if from_zero else tables[1][ids[config.decoder_start_token or ""]]  # `ids`: now the target's
         is_joint = same_vocabulary(*sides) and np.array_equal(tables[0], tables[1])
         options = _options(arrays, name, config, is_joint, file)
         return ImportedModel.of(
@@ -150,7 +150,7 @@ def _config(path: Path) -> CTranslate2Config:
 def _with_flags(config: CTranslate2Config, arrays: Mapping[str, Array], file: Path) -> CTranslate2Config:
     """Update the settings from the arrays, which contain all settings in early versions.
 
-    A decoder that starts from zeros comes from Marian. Its sources always end with EOS, even if the tokenizer is to add it.
+    A decoder that starts from zeros comes from Marian. Its sources always end with EOS, whatever the settings say.
     """
 
     def flag(name: str, default: bool) -> bool:
@@ -170,7 +170,7 @@ def _with_flags(config: CTranslate2Config, arrays: Mapping[str, Array], file: Pa
 def _check_start(config: CTranslate2Config, place: Path) -> None:
     if config.decoder_start_token is None or config.add_source_bos:
         raise UserError(
-            f"{quoted(place)}: models with start tokens for sources, or with different start tokens per line, cannot be imported"
+            f"{quoted(place)}: models that add a start token to sources, or take a start token for each line, cannot be imported"
         )
 
 
@@ -196,7 +196,7 @@ def _vocabulary(path: Path) -> dict[str, int]:
 
 
 class _File(BytesIO):
-    """Reads the bytes of a model.bin in order. Raises ValueError when they end too early."""
+    """Reads the bytes of a model.bin in order. Raises ValueError if they end too early."""
 
     def take(self, size: int) -> bytes:
         taken = self.read(size)

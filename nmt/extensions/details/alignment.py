@@ -63,7 +63,7 @@ def read_dictionary(path: Path) -> dict[str, str]:
 
 
 def replaced_unknown(side: Side, tokens: Sequence[int], aligned: Sequence[str], dictionary: Mapping[str, str]) -> str:
-    """The text of a translation, with each unknown word replaced by its source word, or by the dictionary's translation of it.
+    """The text of a translation, with each unknown word replaced by its source word or that word's dictionary translation.
 
     This is the method of Luong et al. (2015).
     aligned: the aligned source word of each token

@@ -55,7 +55,7 @@ class CleanOptions(TrainingFiles):
     )
     drop: tuple[str, ...] = opt((), "additional rules to apply, or 'all'", group="Rules", common=True, metavar="RULE")
     keep: tuple[str, ...] = opt(
-        (), "rules not to apply; 'all' applies only --drop", group="Rules", common=True, metavar="RULE"
+        (), "rules to skip; 'all' leaves only those in --drop", group="Rules", common=True, metavar="RULE"
     )
     gzip: bool = opt(False, "compress the cleaned files with gzip", group="Input and output", common=True)
     examples: int = opt(3, "number of examples to report for each rule", group="Report", common=True, minimum=0)
@@ -138,7 +138,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class JudgePairs:
-    """Worker task: judge the pairs of a chunk. rules: names of the rules; max_examples: maximum for each rule"""
+    """Worker task: judge the pairs of a chunk. rules: names of the rules; max_examples: maximum number per rule"""
 
     languages: tuple[str, str]
     rules: Sequence[str]

@@ -88,7 +88,7 @@ class SetReport:
         self.pairs, self.examined = pair_set.num_pairs, examined.num_pairs  # only the examined pairs were read
         self.unit: Literal["words", "tokens"] = "tokens" if has_tokens else "words"  # unit of the lengths
         self.lengths = examined.lengths.rows()  # the histograms "source", "target" and "ratio"
-        self.correlation = examined.lengths.correlation  # Pearson's correlation between the lengths of both sides
+        self.correlation = examined.lengths.correlation  # Pearson's correlation between the lengths of the two sides
         self.sides: dict[str, dict[str, Any]] = {}
         for i, side in enumerate(SIDES):
             tokens, words = int(examined.tokens[i]), int(examined.words[i])
@@ -216,14 +216,14 @@ def _examine(pair_set: PairSet, task: ExaminePairs, overlap: TrainingOverlap, wo
 
 
 def _sides_in_pieces(pipeline: Pipeline | None) -> list[str]:
-    """The sides with a meaningful number of tokens per word: no character tokens, and a language with spaces."""
+    """The sides whose number of tokens per word is meaningful: words are separated by spaces, and tokens are not characters."""
     sides = [] if pipeline is None else [(SIDES[0], pipeline.source), (SIDES[1], pipeline.target)]
     spaced = [(name, side) for name, side in sides if base_language(side.settings.language) not in UNSPACED_LANGUAGES]
     return [name for name, side in spaced if side.settings.subword != "char"]
 
 
 def _findings(pair_set: PairSet, examined: ExaminedPairs, in_pieces: Sequence[str]) -> Iterator[Finding]:
-    """The findings of a set. in_pieces: the sides with a meaningful number of tokens per word"""
+    """The findings of a set. in_pieces: the sides whose number of tokens per word is meaningful"""
     label, num_pairs = pair_set.label, examined.num_pairs
     yield from examined.counts.findings(label, num_pairs)
     duplicates = find_repeated(examined.pair_keys[:, None])

@@ -70,7 +70,7 @@ CHECKS: Final[dict[str, Check]] = {
         "control characters", 0.01, NEVER, "nmt reads them as spaces; check the program that wrote the file",
         pairs.control_characters, False,
     ),
-    # Text in a single form is good training text even if the form is not NFC. One line in a hundred may indicate mixed forms.
+    # Text in a single Unicode form is good training text even if that is not NFC. One line in a hundred may indicate mixed forms.
     "not-nfc": Check(
         "not in NFC", 0.01, NEVER, "nmt prepare converts the source to NFC; use --target-normalization nfc for the target",
         pairs.not_nfc,
@@ -97,7 +97,7 @@ CHECKS: Final[dict[str, Check]] = {
     "copy": Check(
         "target is a copy of the source", 0.01, 0.05, "drop these pairs, because the model would learn to copy", pairs.copy, True
     ),
-    # The guess is wrong for about 1 line in 1,000 (docs/measurements.md), so a share of up to ten times that is only a note.
+    # The language guess is wrong for about 1 line in 1,000 (docs/measurements.md); up to ten times that share is only a note.
     "swapped": Check(
         "source and target swapped", 0.01, 0.3, "swap the files, or swap --source-lang and --target-lang",
         pairs.swapped, True,
@@ -105,8 +105,8 @@ CHECKS: Final[dict[str, Check]] = {
     "wrong-language": Check(
         "line in another language", 0.01, 0.3, "drop these lines or check that this is the right file", pairs.wrong_language, True
     ),
-    # Such a line has more than 256 tokens in any vocabulary, so nmt prepare drops it. One line in a hundred suggests that the
-    # text is not split into sentences.
+    # A very long line has more than 256 tokens in any vocabulary, so nmt prepare drops it. One line in a hundred suggests that
+    # the text is not split into sentences.
     "long-line": Check(
         "very long line", 0.01, NEVER, "split the lines into sentences, or let nmt prepare --max-length drop them",
         pairs.long_line, True,
@@ -115,7 +115,7 @@ CHECKS: Final[dict[str, Check]] = {
         "one side several times as long", 0.01, 0.1, "free translation or misalignment; nmt prepare --max-ratio drops them",
         pairs.unlike_lengths, True,
     ),
-    # Free translations and headings look like this in up to 2 of 1,000 good pairs (docs/measurements.md).
+    # Free translations and headings look truncated in up to 2 of 1,000 good pairs (docs/measurements.md).
     "truncated": Check(
         "one side is shorter and ends in mid-sentence", 0.01, NEVER, "find out what truncated the lines",
         pairs.truncated, True,
@@ -126,13 +126,13 @@ CHECKS: Final[dict[str, Check]] = {
         "numbers that differ between the sides", 0.3, NEVER, "a large share suggests that the lines are not translations",
         pairs.numbers_differ, False,
     ),
-    # Common phrases repeat in speeches and subtitles. If one pair in ten does, text was probably added twice.
+    # Common phrases recur in speeches and subtitles. If one pair in ten is repeated, text was probably added twice.
     "duplicate-pairs": Check("repeated pair", 0.1, NEVER, "use nmt prepare --deduplicate", clean=True),
     # Paraphrases are useful, and some corpora consist of them, so this is always a note.
     "several-targets": Check(
         "repeated source with a different target", NEVER, NEVER, "normal in corpora of short sentences"
     ),
-    # Every corpus has greetings and headings, so a share below one in a hundred means nothing. One in ten is a leak.
+    # Every corpus has greetings and headings, so a share below one in a hundred means nothing. One in ten is a data leak.
     "in-training": Check(
         "source sentence that is also in the training data", 0.01, 0.1, "remove them from the training data; they inflate scores"
     ),
@@ -140,8 +140,8 @@ CHECKS: Final[dict[str, Check]] = {
     "unknown-tokens": Check(
         "tokens out of vocabulary", 0.001, 0.05, "use --byte-fallback, a --character-coverage closer to 1, or another vocabulary"
     ),
-    # The ratio is below 2 with a vocabulary from the same text; 2.5 shows that it comes from other text. The share is the
-    # number of tokens per word.
+    # The share is the number of tokens per word. It is below 2 with a vocabulary from the same text; 2.5 shows that the
+    # vocabulary comes from other text.
     "tokens-per-word": Check(
         "more than 2.5 tokens per word", ALWAYS, NEVER, "use a vocabulary from this text, or a larger one"
     ),
@@ -227,7 +227,7 @@ Key = tuple[str, SideName, str]  # check, side, detail
 class FindingCounts:
     """Counts of faults by check, side and detail, with the first examples of each.
 
-    max_examples: maximum number of examples for each
+    max_examples: maximum number of examples per count
     of: denominator of a share, by check and side; if missing, the number of all pairs
     """
 

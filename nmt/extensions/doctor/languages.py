@@ -1,4 +1,4 @@
-"""Recognition of a line's script and language by its letters and function words; the tables are in languages.toml.
+"""Recognition of a line's script and language from its letters and function words; the tables are in languages.toml.
 
 docs/reference/doctor.md describes what the check cannot recognise. Cavnar and Trenkle (1994) count all n-grams for the same
 purpose, but people can read and correct a table of words.

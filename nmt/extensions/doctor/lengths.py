@@ -1,4 +1,4 @@
-"""Histograms of the sentence lengths in a corpus, and the correlation between the lengths of both sides."""
+"""Histograms of the sentence lengths in a corpus, and the correlation between the lengths of the two sides."""
 
 import math
 from dataclasses import dataclass, field
@@ -54,7 +54,7 @@ class LengthHistograms:
 
     @property
     def correlation(self) -> float | None:
-        """Pearson's correlation between the numbers of characters on both sides; None if all lengths on one side are equal."""
+        """Pearson's correlation between the lengths of the two sides in characters; None if all lengths on one side are equal."""
         n, s, t, ss, tt, st = self.sums.tolist()
         spread = (n * ss - s * s) * (n * tt - t * t)
         return (n * st - s * t) / math.sqrt(spread) if n and spread > 1e-9 * n * ss * n * tt else None
@@ -69,7 +69,7 @@ class LengthHistograms:
 
 
 def _length_rows(counts: NDArray[np.int64]) -> HistogramRows:
-    """The number of lines by length: 0, bars of equal width such as "1-5", and one bar for the longest lines."""
+    """The number of lines by length: a bar for 0, bars of equal width such as "1-5", and one bar for the longest lines."""
     total = int(counts.sum())
     typical = int(np.searchsorted(np.cumsum(counts), EQUAL_BARS_SHARE * total))
     width = next((width for width in BAR_WIDTHS if typical <= NUM_BARS * width), BAR_WIDTHS[-1])

@@ -29,14 +29,14 @@ LONG_LINE_CHARACTERS: Final = 1500
 # free translation, except in short lines, where a single word matters.
 UNLIKE_RATIO: Final = 3.0
 MIN_UNLIKE_CHARACTERS: Final = 30  # minimum length of the longer side
-# A side without a final mark is truncated if the other has one and the ratio of lengths is below this (docs/measurements.md).
+# A side without final punctuation is truncated if the other has it and the length ratio is below this (docs/measurements.md).
 TRUNCATED_RATIO: Final = 0.6
 MIN_WHOLE_CHARACTERS: Final = 12  # minimum length of the complete side
 MIN_COPIED_WORDS: Final = 3  # shorter lines are names and titles, which may be the same in both languages
-MIN_RUNNING_WORDS: Final = 4  # minimum number of ordinary words in a copied line without a final mark
+MIN_RUNNING_WORDS: Final = 4  # minimum number of ordinary words in a copied line without final punctuation
 
 DAILY_LETTERS: Final = set("\u0e33\u0eb3\u0587")  # Thai and Lao AM, Armenian EW: usually written as one character
-# Characters that nmt reads as spaces (docs/reference/contract.md), except the tab: control characters, C1, U+2028 and U+2029.
+# Characters other than the tab that nmt reads as spaces (docs/reference/contract.md): control characters, C1, U+2028, U+2029.
 CONTROL_BYTES: Final = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\xa8\xa9]")
 CHARACTER_REFERENCE: Final = re.compile(r"&(?:[A-Za-z]{2,8}|#\d{2,7}|#x[0-9A-Fa-f]{2,6});")
 HTML_TAG: Final = re.compile(r"</?[A-Za-z][A-Za-z0-9:_-]*(?:\s[^<>]{0,200}=[^<>]{0,200})?\s*/?>")
@@ -60,7 +60,7 @@ class Fault(NamedTuple):
     """The result of a detector for a pair.
 
     side: 0 for the source, 1 for the target, None for both
-    found: False if the line was judged and has no fault; shares of some checks count only judged lines
+    found: False if the line was judged and has no fault; the shares of some checks count only judged lines
     text: the example to show; None shows the text of the side, or of both sides
     column: position of a faulty byte in the line, counted from 1
     """
@@ -199,7 +199,7 @@ def _is_left_out(character: str) -> bool:
 
 
 def _naming(characters: Iterable[str], text: str) -> str:
-    """A text after the code points of some of its characters, because they may be invisible."""
+    """A text, preceded by the code points of some of its characters, which may be invisible."""
     names = " ".join(f"U+{ord(character):04X}" for character in sorted(characters) if not character.isascii())
     return f"({names}) {text}" if names else text
 
@@ -268,7 +268,7 @@ def unlike_lengths(pair: LinePair) -> Iterable[Fault]:
 
 
 def truncated(pair: LinePair) -> Iterator[Fault]:
-    """A side that ends in mid-sentence although the other side is longer and has a final mark."""
+    """A side that ends in mid-sentence although the other side is longer and ends with a punctuation mark."""
     if any(pair.blank) or not UNMARKED_LANGUAGES.isdisjoint(map(base_language, pair.languages)):
         return
     for side in SIDE_NUMBERS:

@@ -58,7 +58,7 @@ def inline_pieces(raw: str, tokens: Sequence[Token], has_reference: Callable[[st
         elif token.type == "link_close" and tag.original.raw in ("]", "][]"):  # the text itself is the label
             tag.original.in_translation = f"][{_SOFT_BREAK.sub(' ', raw[labels[-1] : at])}]"
         if token.markup == "autolink":
-            next(rest), next(rest)  # skip the link's text and end
+            next(rest), next(rest)  # skip the text and the end of the link
         yield tag
         at += len(tag.original.raw)
         labels = labels[:-1] if token.type == "link_close" else labels

@@ -24,14 +24,14 @@ TEXT_BREAK: Final = re.compile(r'(<br id="\d+"/>|[\t\n\v\f\r\x1c-\x1e\x85\u2028\
 CLOSING: Final = "</g>"
 ATTRIBUTES: Final = r"""(?:\s(?:"[^"<>]*"|'[^'<>]*'|[^<>])*)?"""
 WRITTEN_TAG: Final = re.compile(
-    r"(?P<template>\{\{[^{}]*\}\}|\{[\w.$ ]*\|[^{}]*\})"  # this is text, not a tag
+    r"(?P<template>\{\{[^{}]*\}\}|\{[\w.$ ]*\|[^{}]*\})"  # a template counts as text, not as a tag
     rf"|<(?P<close>/?)(?P<name>[A-Za-z][\w:.-]*|\d{{1,3}}(?=/?>)){ATTRIBUTES}/?>"  # HTML tags; <0> comes from react-i18next
     r"|\{\\(?P<style>[a-zA-Z]*)(?P<value>[^{}\s]*)\}"  # subtitle tags: {\i1}
     r"|<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|<![A-Za-z][^<>]*>"
     # A line break written as \n, except within a path.
     r"|(?<!\b[A-Za-z]:)(?<=[.!?:;,>])\\[nrtN]|\\[nrtN](?=[A-Z\W]|\Z)"
     r"|(?<=[\w.!?)}])\s?\|\s?(?=[\w{\[(])"  # separates plural forms in Vue and Laravel
-    r"|(?<=[.!?])&nbsp;(?=[A-Z])",  # a space between sentences
+    r"|(?<=[.!?])&nbsp;(?=[A-Z])",  # &nbsp; used as the space between sentences
     re.DOTALL,
 )
 # Spaces, bullets, arrows, musical notes and emoji around the words of a line. Few models know them.
@@ -140,7 +140,7 @@ class Markers:
         return "".join(part for kind, part in self.restored(text) if kind == "text")
 
     def problem(self, source: str, translation: str) -> str:
-        """Describe which markers and placeholders a translation lacks or has too often; empty if there is no such problem."""
+        """The problem with a translation's markers and placeholders, such as a missing one; empty if there is none."""
         given, found = _parts_to_keep(source), _parts_to_keep(translation)
         for words, parts in (("lacks", given - found), ("repeats or adds", found - given)):
             if parts:

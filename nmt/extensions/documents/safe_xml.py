@@ -1,4 +1,4 @@
-"""XML documents: read safely, changed in place, and written with the bytes outside the root element unchanged.
+"""Reads XML documents safely, changes them in place, and writes them without changing bytes outside the root element.
 
 Documents must not declare or load entities, because entities can include files and expand without limit.
 """
@@ -19,7 +19,7 @@ MAX_DEPTH: Final = 200  # maximum depth of nested elements; lxml refuses a depth
 XML_SPACE: Final = "{http://www.w3.org/XML/1998/namespace}space"
 XML_LANG: Final = "{http://www.w3.org/XML/1998/namespace}lang"
 BREAK_TYPES: Final = {"lb", "pb", "xlf:lb", "xlf:pb"}
-# Elements that are half of a pair, with their kind and the group of elements that share a numbering.
+# Elements that are half of a pair: their kind, and the group within which they are numbered.
 HALVES: Final[Mapping[str, tuple[TagKind, str]]] = {
     "bpt": ("open", "pt"),
     "ept": ("close", "pt"),
@@ -70,7 +70,7 @@ class XmlFile:
 
 
 def _check(content: bytes, format: str, place: str) -> tuple[int, int]:
-    """Return where the root element starts and ends, in bytes. Raises InputError for invalid XML, ArtefactError for an attack.
+    """Return the byte offsets of the root element. Raises InputError for invalid XML, and ArtefactError for an attack.
 
     expat reads the document as a stream and stops at the first entity declaration.
     """
@@ -99,7 +99,7 @@ def _check(content: bytes, format: str, place: str) -> tuple[int, int]:
     parser.EntityDeclHandler = declare_entity
     try:
         parser.Parse(content, True)
-    except (expat.ExpatError, ValueError, LookupError) as error:  # an unknown encoding raises the latter two
+    except (expat.ExpatError, ValueError, LookupError) as error:  # an unknown encoding raises one of the last two
         reason = expat.ErrorString(error.code) if isinstance(error, expat.ExpatError) else error
         raise damaged(place, format, reason, parser.CurrentLineNumber) from None
     return start, content.find(b">", end) + 1  # an empty root element has no end tag
@@ -111,18 +111,18 @@ def local_name(element: Any) -> str:
 
 
 def qualified(element: Any, name: str) -> str:
-    """A name, qualified by the namespace of an element."""
+    """A name, qualified with the namespace of an element."""
     namespace = etree.QName(element).namespace
     return f"{{{namespace}}}{name}" if namespace else name
 
 
 def children(element: Any, name: str) -> Iterator[Any]:
-    """The children of an element that have a name in the namespace of the element."""
+    """The children of an element that have the given name in the element's namespace."""
     yield from element.iterchildren(qualified(element, name))
 
 
 def child(element: Any, name: str) -> Any:
-    """The first child with a name in the namespace of the element, or None."""
+    """The first child that has the given name in the element's namespace, or None."""
     return next(children(element, name), None)
 
 
@@ -138,13 +138,13 @@ def new_after(element: Any, name: str) -> Any:
 
 
 def inherited(element: Any, attribute: str, default: str) -> str:
-    """The value of an attribute of an element, or else of its nearest ancestor that has it."""
+    """The value of an attribute on an element, or on its nearest ancestor that has the attribute."""
     values = (around.get(attribute) for around in (element, *element.iterancestors()))
     return next((str(value) for value in values if value is not None), default)
 
 
 def is_empty(element: Any, pairs: Collection[str]) -> bool:
-    """Whether an element has no visible text. pairs: inline elements that contain text; others contain code"""
+    """Whether an element has no visible text. pairs: names of inline elements that contain text, not code"""
     texts = [element.text, *(inner.tail for inner in element)]
     inside = (inner for inner in element if local_name(inner) in pairs)
     return not any((text or "").strip() for text in texts) and all(is_empty(inner, pairs) for inner in inside)
@@ -187,7 +187,7 @@ def _is_protected(element: Any) -> bool:
 def _inline_tag(element: Any) -> Tag:
     """The tag for an inline element that has no text to translate."""
     name = local_name(element)
-    if name in ("", "mrk", "cp") or element.get("xid"):  # nameless: a comment; others stand for a word
+    if name in ("", "mrk", "cp") or element.get("xid"):  # no name: a comment; the others stand for a word
         return Tag(element, "word" if name else "alone")
     tag = code_tag(_code(element), element)
     types = {element.get(attribute) for attribute in ("ctype", "type", "subType")}
@@ -216,7 +216,7 @@ def _code(element: Any) -> str:
 
 
 def set_inline_text(element: Any, text: str, markers: Markers) -> None:
-    """Replace the content of an element with a text. The originals of its markers are copied."""
+    """Replace the content of an element with a text. The elements that its markers stand for are copied."""
     del element[:]
     element.text = None
     parents = [element]

@@ -38,7 +38,7 @@ class LowRank(nn.Module):
 
 
 def adaptable(model: nn.Module) -> dict[str, nn.Linear]:
-    """The linear layers that can have an adapter, by the name of their weight, which must be neither shared nor computed."""
+    """Linear layers that can have an adapter, keyed by the name of their weight, which must be neither shared nor computed."""
     names = [id(parameter) for _, parameter in model.named_parameters(remove_duplicate=False)]
     layers = ((f"{name}.weight", layer) for name, layer in model.named_modules() if isinstance(layer, nn.Linear))
     return {
@@ -49,7 +49,7 @@ def adaptable(model: nn.Module) -> dict[str, nn.Linear]:
 
 
 def plain_name(name: str) -> str:
-    """The name of a parameter in a model without adapters, or in an adapter file."""
+    """The name that a parameter has in a model without adapters, or in an adapter file."""
     for ending, plain in PLAIN_ENDINGS.items():
         if name.endswith(ending):
             return name.removesuffix(ending) + plain
@@ -74,7 +74,9 @@ def merged(weights: Mapping[str, Tensor], adapter: Mapping[str, Tensor], scale: 
     for name in ups:
         weight, up, down = (tuple(tensor.shape) for tensor in (weights[name], ups[name], downs[name]))
         if not (len(up) == len(down) == 2 and up[1] == down[0] and (up[0], down[1]) == weight):
-            raise ValueError(f"'{name}' has shape {weight} in the model, but its matrices have shapes {up} and {down}")
+            raise ValueError(
+                f"'{name}' has shape {weight} in the model, but the low-rank matrices have shapes {up} and {down}"
+            )
     for name, tensor in buffers.items():
         if tensor.shape != weights[name].shape:
             raise ValueError(f"'{name}' has shape {tuple(tensor.shape)}, expected {tuple(weights[name].shape)}")

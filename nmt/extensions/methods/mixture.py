@@ -57,7 +57,7 @@ class Mixture:
     """
 
     def __init__(self, corpora: Sequence[tuple[str, int]], stages: Sequence[Stage], seed: int) -> None:
-        """corpora: name and number of pairs of each range of the data. Raises UserError if the weights do not fit them."""
+        """corpora: name and number of pairs of each range of the data. Raises UserError if the weights do not fit."""
         self.names, self.stages, self._seed = list(dict.fromkeys(name for name, _ in corpora)), stages, seed
         lengths = np.array([pairs for _, pairs in corpora], dtype=np.int64)
         starts = np.cumsum(lengths) - lengths
@@ -99,7 +99,7 @@ class Mixture:
         return lines
 
     def part(self, start: PartStart | None, epoch: int) -> PartStart:
-        """The part that starts at a position, moved to a later stage if its stage has ended.
+        """The part that starts at a position. If its stage has ended, the part moves to a later stage.
 
         start: None for the first part
         Raises ArtefactError if the position belongs to different data.
@@ -108,11 +108,11 @@ class Mixture:
         drawn = map(sum, zip(start.earlier, start.drawn, strict=False))
         if start.pairs >= self.size or max(drawn, default=0) > MAX_DRAWN:
             raise ArtefactError(
-                "the run's position does not exist in this data (use the data that the run was trained on)"
+                "the saved position does not exist in this data (use the data that the run was trained on)"
             )
         if {len(start.earlier), len(start.drawn)} != {len(self.names)} or start.stage >= len(self.stages):
             raise ArtefactError(
-                "the run's position does not match the corpora of this data (use the data that the run was trained on)"
+                "the saved position does not match the corpora of this data (use the data that the run was trained on)"
             )
         stage = start.stage
         while stage < len(self.stages) - 1 and self.stages[stage].is_over(start.updates, epoch):
@@ -123,7 +123,7 @@ class Mixture:
         return replace(start, stage=stage, earlier=earlier, drawn=(0,) * len(self.names))
 
     def updates_left(self, part: PartStart) -> int | None:
-        """Number of updates from the start of a part to the end of its stage; None if the stage does not end at an update."""
+        """The number of updates from a part's start to the end of its stage; None if the stage does not end at an update."""
         last = self.stages[part.stage].updates
         return None if last is None else last - part.updates
 

@@ -58,7 +58,7 @@ class Reliability:
 def fit_temperature(positions: Callable[[], Positions]) -> tuple[Reliability, Reliability]:
     """Find the temperature that minimizes the nll, with Newton's method on the inverse temperature, in which the nll is convex.
 
-    The slope shows on which side the minimum lies, so the search interval shrinks. A step that leaves it goes to its midpoint.
+    The slope shows on which side the minimum lies, so the interval shrinks. A step out of it goes to its midpoint instead.
 
     positions: function that yields all positions; it is called several times
     returns: the reliability at temperature 1 and at the best temperature between MIN_TEMPERATURE and MAX_TEMPERATURE
@@ -118,7 +118,7 @@ def calibrate(
 
     max_tokens: tokens per batch, including padding
     max_length: maximum tokens per line; pairs with a longer line or a blank line are skipped
-    Raises InputError if no pair remains, UserError if the model gives non-finite probabilities.
+    Raises InputError if no pair remains, and UserError if the model gives non-finite probabilities.
     """
     limits, document = LengthFilter(max_length=max_length), DocumentLines(pipeline.context)
     source, target = encode_pairs(pipeline, sources, targets, limits, document)

@@ -22,13 +22,13 @@ def categories_of(path: str | None, num_lines: int) -> list[str]:
     categories = read_lines(Path(path))
     if len(categories) != num_lines:
         raise InputError(
-            f"{quoted(path)}: {len(categories):,} categories for {num_lines:,} references (write one per line)"
+            f"{quoted(path)}: {len(categories):,} categories for {num_lines:,} references (write one category per line)"
         )
     return categories
 
 
 class ContrastCounts:
-    """Counts the lines that have wrong translations, and the lines among them on which the reference scores highest.
+    """Counts the lines that have wrong translations, and those among them on which the reference scores highest.
 
     references: score of the reference on each line; None if there is no score
     categories: category of each line, or empty
@@ -71,7 +71,7 @@ class ContrastCounts:
         return {**dicts, "all": dicts["all"][ALL]}
 
     def rows(self) -> list[list[str]]:
-        """A table with a row for all lines, each category, and each file if there are several."""
+        """A table with one row for all lines, one for each category, and one for each file if there are several."""
         counts = self.counts()
         groups = {**counts["all"], **counts["categories"], **(counts["files"] if len(counts["files"]) > 1 else {})}
         rows = [
@@ -82,5 +82,5 @@ class ContrastCounts:
 
 
 def _is_above(reference: float, score: float) -> bool:
-    """Whether the reference scores higher by more than the precision of float32."""
+    """Whether the reference scores higher by more than the tolerance for ties."""
     return reference > score and not math.isclose(reference, score, rel_tol=TIE_TOLERANCE, abs_tol=TIE_TOLERANCE)

@@ -40,13 +40,13 @@ def compare(
     test: Test,
     trials: int,
 ) -> list[Comparison]:
-    """Test each system against the first with sacreBLEU's paired test, for each metric, in this process.
+    """Run sacreBLEU's paired test of each system against the first, for each metric, in the current process.
 
     systems: names and lines of at least two systems
     references: one or more lists, each with the same number of lines as a system; see `given_references`
     metrics: names and metrics
     trials: number of resamples (bootstrap) or shuffles (randomization); 0 uses sacreBLEU's default, 1,000 or 10,000
-    Raises UserError if sacreBLEU does not compute a metric, or if SACREBLEU_SEED would make results differ each time.
+    Raises UserError if sacreBLEU does not compute a metric, or if SACREBLEU_SEED would make results differ from run to run.
     """
     check_seed()
     tests = [(name, _sacrebleu_metric(name, metric)) for name, metric in metrics]
@@ -61,7 +61,7 @@ def compare(
             given,
             test_type=SACREBLEU_NAMES[test],
             n_samples=trials,
-            n_ar_confidence=0 if test == "randomization" else -1,  # randomization gives no interval
+            n_ar_confidence=0 if test == "randomization" else -1,  # randomization gives no confidence interval
         )
         signatures, columns = paired_test()
         [(key, signature)] = signatures.items()
@@ -70,14 +70,14 @@ def compare(
             p_value = None if result.p_value is None else float(result.p_value)
             is_equal = p_value is not None and result.score == results[0].score
             if is_equal and _have_same_statistics(metric, lines, systems[0][1], given):
-                p_value = 1.0  # sacreBLEU counts only differences above zero, and here there are none
+                p_value = 1.0  # sacreBLEU counts only differences above zero, but all are zero here
             value, mean, ci = float(result.score), float(result.mean), float(result.ci)
             comparisons.append(Comparison(system, name, value, mean, ci, p_value, str(signature)))
     return comparisons
 
 
 def _sacrebleu_metric(name: str, metric: Metric) -> Any:
-    """A new sacreBLEU metric, because a test modifies its metric. Raises UserError if sacreBLEU does not compute the metric."""
+    """A new sacreBLEU metric, because a test modifies the metric. Raises UserError if sacreBLEU does not compute it."""
     if not isinstance(metric, SacreBleuMetric):  # the test needs statistics for each line
         raise UserError(f"--significance does not support the metric {name} (use --metrics bleu, chrf or ter)")
     return metric.build()

@@ -23,8 +23,8 @@ from nmt.log import Bar, log
 from nmt.symbols import BOS, SYMBOLS
 from nmt.text.vocabulary import expand_ranges
 
-CHUNK_CELLS: Final = 1 << 22  # pairs of a source and a target token to count at a time
-NULL: Final = BOS  # stands for the source of target tokens that translate nothing; no sentence contains it
+CHUNK_CELLS: Final = 1 << 22  # number of token pairs to count at a time
+NULL: Final = BOS  # source token for target tokens that translate no word; it occurs in no sentence
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Shortlist:
         return np.unique(np.concatenate([np.arange(len(SYMBOLS)), self.frequent, *rows]))
 
     def likeliest(self) -> Iterator[tuple[int, int]]:
-        """Yield each source token with its likeliest target token, without control symbols."""
+        """Yield each source token with its likeliest target token, ignoring control symbols."""
         for source in range(len(SYMBOLS), len(self.starts) - 1):
             targets = self.tokens[self.starts[source] : self.starts[source + 1]]
             if len(words := targets[targets >= len(SYMBOLS)]):
@@ -59,7 +59,7 @@ class Shortlist:
 
     @classmethod
     def load(cls, path: Path, vocabulary: str, sizes: tuple[int, int]) -> "Shortlist":
-        """Read a shortlist. Raises ArtefactError for a damaged file, and UserError for one of a different pipeline.
+        """Read a shortlist. Raises ArtefactError for a damaged file, and UserError for one made for a different pipeline.
 
         vocabulary: hash of the model's pipeline
         sizes: sizes of its source and target vocabularies
@@ -74,7 +74,7 @@ class Shortlist:
             raise ArtefactError(f"{quoted(path)}: not a shortlist: {error}") from None
         if written_for != vocabulary:
             raise UserError(
-                f"{quoted(path)}: this shortlist was made for a different vocabulary (make one with nmt shortlist)"
+                f"{quoted(path)}: this shortlist was made for a different vocabulary (make a new one with nmt shortlist)"
             )
         arrays, starts = vars(shortlist).values(), shortlist.starts
         if (
@@ -82,7 +82,7 @@ class Shortlist:
             or starts.shape != (sizes[0] + 1,)
             or starts[0] != 0
             or starts[-1] != len(shortlist.tokens)
-            or (starts[1:] < starts[:-1]).any()  # a comparison, because differences may overflow
+            or (starts[1:] < starts[:-1]).any()  # compares instead of subtracting, because differences may overflow
         ):
             raise ArtefactError(f"{quoted(path)}: not a shortlist: its rows are inconsistent")
         if any(((ids < 0) | (ids >= sizes[1])).any() for ids in (shortlist.tokens, shortlist.frequent)):
@@ -128,7 +128,7 @@ def _pairs_that_fit(corpus: Corpus, pairs: Indices) -> Indices:
     cells = corpus.source_lengths[pairs].astype(np.int64) * corpus.target_lengths[pairs]
     is_short = cells <= MAX_PAIR_CELLS
     if num_long := int((~is_short).sum()):
-        reason = f"source tokens times target tokens exceed {MAX_PAIR_CELLS:,}"
+        reason = f"product of source and target lengths exceeds {MAX_PAIR_CELLS:,}"
         log.warn(f"skipped {num_long:,} of {len(pairs):,} pairs, because their {reason}")
     if num_long == len(pairs):
         how = "raise --pairs, or prepare the data with --max-length"
@@ -140,7 +140,7 @@ def _pairs_that_fit(corpus: Corpus, pairs: Indices) -> Indices:
 def _translation_model(
     corpus: Corpus, pairs: Indices, sizes: tuple[int, int], rounds: int, bar: Bar
 ) -> tuple[Indices, Indices, NDArray[np.float64]]:
-    """IBM model 1 as arrays: keys source * V + target, counts of the target tokens, and probabilities given the source."""
+    """IBM model 1 as arrays: keys source * V + target, counts of target tokens, and each key's probability given its source."""
     from nmt.extensions.methods.word_alignment import different  # needed only for learning, not in a search
 
     V = sizes[1]
@@ -176,7 +176,7 @@ def _chunks(corpus: Corpus, pairs: Indices, V: int, bar: Bar) -> Iterator[tuple[
 
 
 def _cells(corpus: Corpus, indices: Indices, V: int) -> tuple[Indices, Indices]:
-    """The keys source * V + target of all pairs of tokens, NULL included, and where the keys of each target token start."""
+    """The keys source * V + target of all pairs of tokens, including NULL, and the index of each target token's first key."""
     source_lengths = corpus.source_lengths[indices].astype(np.int64)
     target_lengths = corpus.target_lengths[indices].astype(np.int64)
     with_null = np.insert(corpus.sources(indices).astype(np.int64), np.cumsum(source_lengths) - source_lengths, NULL)
@@ -190,7 +190,7 @@ def _cells(corpus: Corpus, indices: Indices, V: int) -> tuple[Indices, Indices]:
 def measure_coverage(
     shortlist: Shortlist, sources: Sequence[NDArray[Any]], targets: Sequence[NDArray[Any]]
 ) -> tuple[float, float]:
-    """Measure how well a shortlist covers some pairs.
+    """Measure how well a shortlist covers the given pairs.
 
     sources, targets: ids of each sentence
     returns: share of target tokens found in the shortlist of their source sentence, and the mean shortlist size in tokens

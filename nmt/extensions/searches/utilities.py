@@ -1,4 +1,4 @@
-"""Utilities for minimum Bayes risk: scores of each of K texts with each of them as the reference."""
+"""Utilities for minimum Bayes risk: scores of K texts, with each of them in turn as the reference."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -14,7 +14,7 @@ BETA: Final = 2  # weight of recall relative to precision
 
 
 def pairwise(metric: Metric, source: str, texts: Sequence[str]) -> NDArray[np.float64]:
-    """Score each of K translations of one source with each of them as the reference.
+    """Score K translations of one source, with each of them in turn as the reference.
 
     returns: (K, K), one row per translation and one column per reference
     """
@@ -26,7 +26,7 @@ def pairwise(metric: Metric, source: str, texts: Sequence[str]) -> NDArray[np.fl
 
 
 def pairwise_chrf(texts: Sequence[str], lowercase: bool) -> NDArray[np.float64]:
-    """Like `pairwise` for chrF. The values are sacreBLEU's, but each text's n-grams are counted only once."""
+    """Like `pairwise`, but for chrF. The values equal sacreBLEU's, but each text's n-grams are counted only once."""
     characters = ["".join((text.lower() if lowercase else text).split()) for text in texts]
     precisions, recalls, orders = (np.zeros((len(texts), len(texts))) for _ in range(3))
     for n in range(1, MAX_NGRAM_CHARACTERS + 1):
@@ -43,7 +43,7 @@ def pairwise_chrf(texts: Sequence[str], lowercase: bool) -> NDArray[np.float64]:
 
 
 def _ngram_counts(texts: Sequence[str], n: int) -> NDArray[np.int64]:
-    """Count the G different character n-grams in each of K texts: (K, G)."""
+    """Count the G distinct character n-grams in each of K texts: (K, G)."""
     rows = [[text[i : i + n] for i in range(len(text) - n + 1)] for text in texts]
     columns = {ngram: column for column, ngram in enumerate(sorted({ngram for row in rows for ngram in row}))}
     counts = np.zeros((len(rows), len(columns)), np.int64)

@@ -115,7 +115,7 @@ class Call:
 
 
 def _as_utf8(header: str) -> str:
-    """Decode a header as UTF-8: Starlette decodes headers as Latin-1."""
+    """Decode a header as UTF-8, because Starlette decodes it as Latin-1."""
     return header.encode("latin-1").decode(errors="replace")
 
 
@@ -133,14 +133,14 @@ class Gate:
         """Read the keys. Raises UserError for a file without keys."""
         self._keys: list[bytes] = []
         self._limit = options.requests_per_minute
-        # The remaining requests of each client, and when they were counted.
+        # The number of requests that each client may still send, and when this was last updated.
         self._tokens: OrderedDict[str, tuple[float, float]] = OrderedDict()
         if options.keys is not None:
             text = read_bytes(Path(options.keys)).decode("utf-8-sig", errors="replace")
             lines = [line.strip() for line in text.split("\n")]
             self._keys = [line.encode() for line in lines if line and not line.startswith("#")]
             if not self._keys:
-                raise UserError(f"--keys {quoted(options.keys)}: this file contains no key (write one per line)")
+                raise UserError(f"--keys {quoted(options.keys)}: this file contains no keys (write one per line)")
 
     def check_key(self, key: str) -> None:
         """Raise ProblemError for an unknown key."""
@@ -166,11 +166,11 @@ class Gate:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """The ASGI application around a handler. It checks limits and keys, answers errors, and writes the log and the metrics.
+    """The ASGI application around a handler. It checks limits and keys, responds to errors, and writes the log and the metrics.
 
     protocol: name of the protocol in the metrics
     shape: makes the body of an error
-    is_open: whether requests need no key
+    is_open: whether requests without a key are accepted
     """
 
     options: ServeOptions
@@ -193,7 +193,7 @@ class Endpoint:
                     response = Response()  # provides the status of the stream for the log
                 else:
                     response = answered if isinstance(answered, Response) else json_response(answered)
-        except (Exception, asyncio.CancelledError) as error:  # a stopping server cancels slow requests
+        except (Exception, asyncio.CancelledError) as error:  # a server that is stopping cancels slow requests
             problem = problem_of(error, f"request {number}", self.options.timeout)
             content = self.shape(problem.status, str(problem))
             response = json_response(content, problem.status, problem.headers)
@@ -254,7 +254,7 @@ def record(
     """Count a request in the metrics and write it to the log.
 
     number: id of the request
-    began: its start, by time.monotonic
+    began: start time, from time.monotonic
     protocol: name of the protocol in the metrics
     """
     seconds = time.monotonic() - began
@@ -266,7 +266,7 @@ def record(
 
 
 def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """A response with JSON. content: anything that msgspec can encode"""
+    """A JSON response. content: anything that msgspec can encode"""
     return Response(msgspec.json.encode(content), status, headers, "application/json")
 
 
@@ -293,7 +293,7 @@ async def _unless_gone(request: Request, work: Awaitable[Any]) -> Any:
 
 
 async def unless(event: Awaitable[Any], work: Awaitable[Any], error: Exception) -> Any:
-    """Await some work. If an event comes first, cancel the work and raise the error."""
+    """Await some work. If the event occurs first, cancel the work and raise the error."""
     tasks = asyncio.ensure_future(work), asyncio.ensure_future(event)
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

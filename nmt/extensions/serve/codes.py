@@ -1,4 +1,4 @@
-"""Language codes as clients write them (`EN`, `pt_BR`, `deu`, `zh-Hant`), matched with the codes of the models."""
+"""Matches the language codes that clients send (`EN`, `pt_BR`, `deu`, `zh-Hant`) with those of the models."""
 
 import re
 from collections.abc import Iterable
@@ -8,9 +8,9 @@ from typing import Final
 import langcodes
 
 MAX_CODE_CHARACTERS: Final = 40  # longer texts are not language codes
-CLIENT_CODE: Final = re.compile(r"([A-Za-z0-9_-]+)(?:[.@][A-Za-z0-9@-]+)?")  # a code or a locale: `de_DE.UTF-8`
-MACRO_LANGUAGES: Final = {"nb": "no", "nn": "no"}  # langcodes keeps these separate, because Norwegian has its own code
-OTHER_SCRIPT: Final = 50  # langcodes' distance at which a reader of one code may be unable to read the other
+CLIENT_CODE: Final = re.compile(r"([A-Za-z0-9_-]+)(?:[.@][A-Za-z0-9@-]+)?")  # a code, or a locale such as `de_DE.UTF-8`
+MACRO_LANGUAGES: Final = {"nb": "no", "nn": "no"}  # langcodes keeps these apart from Norwegian
+OTHER_SCRIPT: Final = 50  # distance in langcodes at which readers of one language may be unable to read the other
 CODES_AND_NAMES: Final = """
     af=Afrikaans am=Amharic ar=Arabic az=Azerbaijani be=Belarusian bg=Bulgarian bn=Bengali bs=Bosnian ca=Catalan cs=Czech
     cy=Welsh da=Danish de=German el=Greek en=English eo=Esperanto es=Spanish et=Estonian eu=Basque fa=Persian fi=Finnish
@@ -26,7 +26,7 @@ NAMES: Final = dict(entry.split("=") for entry in CODES_AND_NAMES.split())
 
 
 def standard_code(code: str) -> str:
-    """A code in its standard form: `en` for `eng`, `pt-BR` for `PT_br`. A code that names no language stays unchanged."""
+    """A code in its standard form: `en` for `eng`, `pt-BR` for `PT_br`. Codes of unknown languages stay unchanged."""
     return _standard(code) or code
 
 
@@ -36,7 +36,7 @@ def language_name(code: str) -> str:
 
 
 def code_distance(asked: str, own: str) -> int | None:
-    """How much two codes of the same language differ: 0 if equal, None for different languages or different named scripts.
+    """How much two language codes differ: 0 if equal, None if they name different languages or different scripts.
 
     Bokmål and Nynorsk each match Norwegian, but not each other. Likewise Traditional and Simplified Chinese each match
     Chinese, but not each other.
@@ -55,7 +55,7 @@ def code_distance(asked: str, own: str) -> int | None:
 
 
 def nearest_code(asked: str, known: Iterable[str]) -> str | None:
-    """The known code of the same language that differs least, or None."""
+    """The known code closest to the requested one; None if no known code names the same language."""
     found = [(distance, code) for code in known if (distance := code_distance(asked, code)) is not None]
     return min(found, key=lambda row: row[0])[1] if found else None
 

@@ -8,13 +8,13 @@ from typing import Any, Final
 
 from nmt.extensions.serve.codes import nearest_code
 
-MAX_READ_CHARACTERS: Final = 2000  # more characters would not improve the detection
+MAX_READ_CHARACTERS: Final = 2000  # maximum to examine; more would not improve the detection
 NO_LANGUAGE: Final = re.compile(r"<[^<>]*>|&[#\w]{1,32};|https?://\S+")  # tags, entities and web addresses
-_loading: Final = threading.Lock()  # so that simultaneous requests load the detector only once
+_loading: Final = threading.Lock()  # makes simultaneous requests load the detector only once
 
 
 def likely_languages(text: str, codes: Iterable[str]) -> list[tuple[str, float]]:
-    """The likely languages of a text, the most likely first, with probabilities that sum to 1.
+    """The likely languages of a text, most likely first, with probabilities that sum to 1.
 
     Languages that the detector does not know are omitted, so the list may be empty. The first call takes almost a second.
     """

@@ -1,4 +1,4 @@
-"""Server-sent events (HTML standard, section 9.2), which send a response in parts, each as soon as it is ready."""
+"""Server-sent events (HTML standard, section 9.2), which send the parts of a response as soon as they are ready."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -28,7 +28,7 @@ def json_event(content: Any, name: str = "") -> bytes:
 class EventStream:
     """A response that consists of events. A client that reads slowly delays only the iterator of its own events.
 
-    has_started: whether the headers were sent. They go out with the first event, so that an earlier error can set the status
+    has_started: whether the headers were sent. They are sent with the first event, so that an earlier error can set the status
     """
 
     def __init__(self, events: AsyncGenerator[bytes, None]) -> None:
@@ -36,7 +36,7 @@ class EventStream:
         self.has_started = False
 
     async def send(self, send: Send, request_id: str) -> None:
-        """Send all events, but not the end of the body. Closes their iterator, and raises any error of the iterator."""
+        """Send all events, but not the end of the body. Closes their iterator, and propagates its errors."""
         async with aclosing(self._events):
             async for event in self._events:
                 if not self.has_started:
@@ -46,5 +46,5 @@ class EventStream:
                 await send({"type": "http.response.body", "body": event, "more_body": True})
 
     async def end(self, send: Send, event: bytes) -> None:
-        """Send the end of a stream that has started. event: an error event, or b"" """
+        """Send the end of a stream that has started. event: an error event, or empty bytes"""
         await send({"type": "http.response.body", "body": event, "more_body": False})

@@ -25,7 +25,7 @@ class Text(Struct, forbid_unknown_fields=True):
 
 
 class TranslateRequest(Struct, forbid_unknown_fields=True):
-    """Lines to translate, and the requested details."""
+    """Lines to translate, and the details to return."""
 
     text: Annotated[
         str | Text | list[str | Text],
@@ -99,7 +99,7 @@ class TranslationRow(Struct):
 
 
 class _Answer(Struct):
-    """The model that translated, and its direction."""
+    """The model that was used, and its direction."""
 
     model: Annotated[str, Meta(description="name of the model that translated")]
     source: Annotated[str, Meta(description="code of its source language")]

@@ -1,4 +1,4 @@
-"""The server's metrics, in the text format of Prometheus."""
+"""The server's metrics, in Prometheus' text format."""
 
 from collections.abc import Callable
 
@@ -21,7 +21,7 @@ class Metrics:
         self._loaded = Gauge("nmt_model_loaded", "Whether a model is loaded", ["model"], registry=self._registry)
 
     def watch(self, name: str, waiting: Callable[[], int], is_loaded: Callable[[], bool]) -> None:
-        """Read a model's state whenever the metrics are read."""
+        """Report a model's current state whenever the metrics are read."""
         self._waiting.labels(name).set_function(waiting)
         self._loaded.labels(name).set_function(is_loaded)
 

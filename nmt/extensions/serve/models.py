@@ -31,14 +31,14 @@ _T = TypeVar("_T")
 
 LOADER: Final = "loader"  # name of the threads that load and close models
 GIB: Final = 1 << 30
-LOAD_SECONDS: Final = 10  # delay before another attempt to load a model that failed to load
+LOAD_SECONDS: Final = 10  # delay before the next attempt to load a model that failed to load
 
 
 class Details(NamedTuple):
     """What a request needs besides the best translation. These details decide which search is used.
 
-    scores: several candidates, and scores of words
-    alignment: alignment between words
+    scores: several candidates, and the scores of words
+    alignment: the alignment between words
     phrases: phrases that the translation must contain
     tags: attention between tokens, to place tags
     repair: the search that retries failed translations
@@ -98,7 +98,7 @@ class ServedModel:
     async def load(self, details: Details) -> Scheduler:
         """The queue for these details. Opens the model for them if necessary.
 
-        Opening continues even if the client disconnects. After a failure the next attempt waits for LOAD_SECONDS.
+        Opening continues even if the client disconnects. After a failure, the next attempt waits LOAD_SECONDS.
         Raises UserError, OSError and MemoryError.
         """
         self.last_used = time.monotonic()
@@ -116,7 +116,7 @@ class ServedModel:
         return scheduler
 
     def _end_load(self, details: Details, task: "asyncio.Task[Scheduler]") -> None:
-        """Forget a load: at once if it succeeded, after a delay if it failed. Until then, each request gets the error."""
+        """Forget a load: at once if it succeeded, or after a delay if it failed. Until then, each request gets the error."""
         has_failed = not task.cancelled() and task.exception() is not None
         if has_failed:
             asyncio.get_running_loop().call_later(LOAD_SECONDS, self._loads.pop, details, None)
@@ -124,11 +124,11 @@ class ServedModel:
             self._loads.pop(details, None)
 
     def _open(self, details: Details, shared: SharedModels) -> Scheduler:
-        options: Any = self.options.translator_options  # includes the options that details set
+        options: Any = self.options.translator_options  # details override some of these
         part = self.part
         if any(details):
             alignment = "soft" if details.alignment or details.tags else None
-            replaces = options.replace_unk and not details.tags  # replacing would change words inside tags
+            replaces = options.replace_unk and not details.tags  # --replace-unk would change words inside tags
             options = replace(
                 options,
                 engine="torch",
@@ -198,7 +198,7 @@ class Models:
     async def translate(
         self, model: ServedModel, requests: Sequence[Request], details: Details, max_batch_lines: int
     ) -> AsyncGenerator[NumberedTranslation, None]:
-        """Yield the translations of requests with their numbers, like `Scheduler.translate`. Raises ProblemError."""
+        """Yield the translations of requests with their indices, like `Scheduler.translate`. Raises ProblemError."""
         left = dict(enumerate(requests))
         for attempt in (1, 2):
             if not model.is_loaded:
@@ -268,7 +268,7 @@ def _named(given: str) -> tuple[str, Path]:
 async def in_thread(work: Callable[[], _T]) -> _T:
     """Run some work in a new daemon thread, which the process does not wait for when it exits, and await its result."""
     result = Future[_T]()
-    result.set_running_or_notify_cancel()  # the waiting task may be cancelled, but the work cannot
+    result.set_running_or_notify_cancel()  # the waiting task may be cancelled, but the work cannot be
 
     def run() -> None:
         try:
@@ -281,7 +281,7 @@ async def in_thread(work: Callable[[], _T]) -> _T:
 
 
 def resident_bytes() -> int:
-    """Resident memory of this process, in bytes. Mapped pages count only once they have been read."""
+    """Resident memory of this process, in bytes. Mapped pages are counted only after they have been read."""
     return int(Path("/proc/self/statm").read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 

@@ -44,7 +44,7 @@ class ServeOptions:
     max_body: float = opt(2.0, "largest request body, in MiB", group="Limits", above=0)
     max_characters: int = opt(100_000, "maximum number of characters in one request", group="Limits", minimum=1)
     max_texts: int = opt(1000, "maximum number of texts in one request", group="Limits", minimum=1)
-    max_waiting: int = opt(10_000, "maximum number of lines that wait for one model", group="Limits", minimum=1)
+    max_waiting: int = opt(10_000, "maximum number of lines waiting for one model", group="Limits", minimum=1)
     max_connections: int = opt(1000, "maximum number of simultaneous connections", group="Limits", minimum=1)
     max_source_length: int = opt(
         1024, "maximum tokens per line; longer lines are truncated, with a warning", group="Limits", minimum=1
@@ -52,7 +52,7 @@ class ServeOptions:
     preload: bool = opt(False, "load all models at startup", group="Speed and memory", common=True)
     max_memory: float | None = opt(
         None,
-        "unload idle models above this memory, in GiB",
+        "unload idle models above this memory use, in GiB",
         group="Speed and memory",
         common=True,
         above=0,
@@ -63,7 +63,7 @@ class ServeOptions:
     )
     replicas: int | None = opt(
         None,
-        "number of batches that each model translates in parallel, sharing its threads",
+        "number of batches that each model translates in parallel; they share its threads",
         group="Speed and memory",
         minimum=1,
         maximum=MAX_REPLICAS,

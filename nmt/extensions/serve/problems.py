@@ -1,4 +1,4 @@
-"""Errors of requests, each with its HTTP status."""
+"""Request errors, each with its HTTP status."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

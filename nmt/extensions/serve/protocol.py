@@ -1,7 +1,7 @@
-"""The interface of the protocols that clients of `nmt serve` use. A server answers all of them at the same time.
+"""The interface of the protocols that clients of `nmt serve` use. A server supports all of them at once.
 
-A registered protocol is built as `cls(options, service)`. The options are those of `nmt serve`. They include the options of
-the protocol's own options class.
+A registered protocol is built as `cls(options, service)`. The options are those of `nmt serve`, including those of the
+protocol's own options class.
 """
 
 from abc import ABC, abstractmethod
@@ -25,17 +25,17 @@ class ClientProtocol(ABC):
 
     @abstractmethod
     def routes(self) -> Sequence[BaseRoute]:
-        """The routes that the protocol answers. Make them with `route`."""
+        """The routes that the protocol handles. Make them with `route`."""
 
     def error(self, status: int, message: str) -> Any:
         """The body of an error response, by default in the format of nmt's own protocol. status: HTTP status"""
         return error_answer(status, message)
 
     def route(self, path: str, handler: Handler, *methods: str, is_open: bool = False, name: str = "") -> Route:
-        """Make a route that a handler answers.
+        """Make a route that calls a handler.
 
         methods: HTTP methods; GET and POST by default
-        is_open: whether requests need no key
+        is_open: whether requests without a key are accepted
         name: name in the metrics; by default the protocol's name
         """
         endpoint = self.service.endpoint(name or self.part_name, handler, self.error, is_open)

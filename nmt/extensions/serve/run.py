@@ -1,4 +1,4 @@
-"""Runs the server until a signal stops it: sockets, signals, and the last responses."""
+"""Runs the server until a signal stops it; handles sockets, signals and the last responses."""
 
 import asyncio
 import signal
@@ -63,12 +63,12 @@ class Connection(H11Protocol):
 
 
 class SocketConnection(WebSocketsSansIOProtocol):
-    """A WebSocket that, when the server stops, first answers the messages that it has received."""
+    """A WebSocket that, when the server stops, answers the messages already received before it closes."""
 
     def shutdown(self) -> None:
         if self.close_sent:
             super().shutdown()
-        else:  # the application gets this event after those messages
+        else:  # queued behind the messages already received
             self.queue.put_nowait({"type": "websocket.disconnect", "code": SERVICE_RESTART})
 
     async def receive(self) -> Any:

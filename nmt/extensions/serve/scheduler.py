@@ -20,9 +20,9 @@ from nmt.translate.requests import Request
 from nmt.translate.results import Translation
 from nmt.translate.translator import Translator
 
-MIN_CHARACTERS_PER_TOKEN: Final = 3  # for estimating token counts; real text has more, so batches stay small enough
+MIN_CHARACTERS_PER_TOKEN: Final = 3  # to estimate token counts; usually too low, so batches stay small enough
 MAX_SHORT_LINES: Final = 8  # of a request that a long document must not delay
-JOIN_SECONDS: Final = 5.0  # total time for the threads to finish
+JOIN_SECONDS: Final = 5.0  # total time in which the threads must finish
 TRANSLATOR: Final = "translator"  # name of the threads that translate
 
 NumberedTranslation = tuple[int, Translation]
@@ -53,7 +53,7 @@ class _Job:
         return len(self.requests) > MAX_SHORT_LINES
 
     def report(self, done: list[NumberedTranslation] | Exception) -> None:
-        """Pass translations or an error to the waiting client, without waiting for it."""
+        """Pass translations or an error to the waiting client, without blocking."""
         self.loop.call_soon_threadsafe(self.done.put_nowait, done)
 
 
@@ -84,11 +84,11 @@ class Scheduler:
     async def translate(
         self, requests: Sequence[Request], max_batch_lines: int = sys.maxsize
     ) -> AsyncGenerator[NumberedTranslation, None]:
-        """Yield the translations of requests with their numbers, each as soon as its batch is translated.
+        """Yield the translations of requests with their indices, each as soon as its batch is translated.
 
         Closing the iterator drops the lines that no thread has taken yet.
         max_batch_lines: maximum number of these requests in one batch; small batches finish earlier
-        Raises ProblemError if the queue is full, ClosedError, and the error of a model that cannot translate.
+        Raises ProblemError if the queue is full, ClosedError if it is closed, and any error of the model.
         """
         if not requests:
             return

@@ -1,4 +1,4 @@
-"""What all protocols share: texts of several lines, request limits, and language detection."""
+"""The functions that all protocols share: texts of several lines, request limits, and language detection."""
 
 import sys
 from collections.abc import AsyncGenerator, Collection, Sequence
@@ -21,9 +21,9 @@ from nmt.translate.requests import Request, in_context
 from nmt.translate.results import TRUNCATED, TRUNCATED_TEXT, Candidate, Translation
 
 PLAIN: Final = Details()
-SENTENCES: Final = TextSettings(split=True)  # for protocols whose clients send any text
+SENTENCES: Final = TextSettings(split=True)  # for protocols whose clients send texts of any length
 STREAM_BATCH_LINES: Final = 16
-"""Maximum number of lines of a stream per batch. On one CPU thread the torch engine translates such a batch of transformer-small
+"""Maximum number of lines of a stream per batch. On one CPU thread, the torch engine translates such a batch of transformer-small
 in 0.4 s, at 1.4 times the time per line of a batch of 64. CTranslate2 needs 0.2 s, at 1.2 times the time per line."""
 ASSUMED: Final = 0.0  # confidence in the first model's language if nothing indicates the text's language
 SURELY_TARGET: Final = 0.9  # minimum confidence to assume that a text is already in the target language
@@ -49,7 +49,7 @@ class Service:
         self.options, self.models, self.metrics = options, models, metrics
         self.gate = Gate(options)
         self.endpoint = partial(Endpoint, options, metrics, self.gate)
-        self.characters = 0  # translated since the server started
+        self.characters = 0  # number of characters translated since the server started
         for model in models.by_name.values():
             metrics.watch(model.name, partial(getattr, model, "waiting_lines"), partial(getattr, model, "is_loaded"))
 
@@ -61,9 +61,9 @@ class Service:
         details: Details = PLAIN,
         max_batch_lines: int = STREAM_BATCH_LINES,
     ) -> AsyncGenerator[NumberedTranslation, None]:
-        """Yield the translations of requests with texts of any kind, and their numbers, as soon as they are ready.
+        """Yield the index and translation of each request as soon as it is ready. Requests may contain any kind of text.
 
-        Close the iterator (`contextlib.aclosing`) to drop the lines that have not been started.
+        Close the iterator (`contextlib.aclosing`) to drop the lines whose translation has not started.
         max_batch_lines: maximum number of these requests in one batch; small batches finish earlier
         """
         self._check(requests)
@@ -102,7 +102,7 @@ class Service:
     async def _lines(
         self, model: ServedModel, requests: Sequence[Request], details: Details, max_batch_lines: int
     ) -> AsyncGenerator[NumberedTranslation, None]:
-        """Yield the translations of one-line requests. If the search that retries lines fails, they get the error instead."""
+        """Yield the translations of one-line requests. If a retry search fails, the remaining translations contain its error."""
         num_lines, num_characters = (
             counter.labels(model.name) for counter in (self.metrics.lines, self.metrics.characters)
         )
@@ -215,16 +215,16 @@ class Service:
             raise ProblemError(413, f"the texts have {characters:,} characters, but a request may have {limit}")
         if len(requests) > self.options.max_waiting:
             raise ProblemError(
-                413, f"{len(requests):,} lines, but a request may have at most {self.options.max_waiting:,}"
+                413, f"the request has {len(requests):,} lines; the limit is {self.options.max_waiting:,}"
             )
 
     def check_count(self, texts: Sequence[object]) -> None:
         """Raise ProblemError if a request has too many texts."""
         if len(texts) > self.options.max_texts:
-            raise ProblemError(413, f"{len(texts):,} texts, but a request may have at most {self.options.max_texts:,}")
+            raise ProblemError(413, f"the request has {len(texts):,} texts; the limit is {self.options.max_texts:,}")
 
     def text_of(self, translation: Translation, candidate: int = 0) -> str:
-        """The text of a candidate, or of the last one if there are fewer. Raises ProblemError for a truncated line."""
+        """The text of a candidate by index, or of the last one if there are fewer. Raises ProblemError for truncated lines."""
         if truncated := translation.warnings.get(TRUNCATED) or translation.warnings.get(TRUNCATED_TEXT):
             raise ProblemError(413, f"a line is too long and would be {truncated}")
         if translation.error:
@@ -235,14 +235,14 @@ class Service:
         """Choose the model for each text. Raises ProblemError for languages that no model supports.
 
         A text without letters stays unchanged. So does a text in the target language, unless a model translates it.
-        source: None, to detect the language of each text
+        source: None detects the language of each text
         """
         self.check_count(texts)
         self._check(list(map(Request, texts)))
         if source is not None:
             model = self._model_between(source, target)
             return [Choice(model, standard_code(source), 1.0) for _ in texts]
-        self.models.find(None, None, target)  # raises the error for an unknown target
+        self.models.find(None, None, target)  # raises ProblemError for an unknown target
         return [await self._choice(text, target) for text in texts]
 
     async def _choice(self, text: str, target: str) -> Choice:
@@ -259,7 +259,7 @@ class Service:
         return Choice(self.models.find(None, language, target), standard_code(language), confidence)
 
     def _model_between(self, source: str, target: str) -> ServedModel | None:
-        """The model for a direction, or None for two codes of one known language if no model translates between them."""
+        """The model for a direction; None if there is none and both codes name the same known language."""
         try:
             return self.models.find(None, source, target)
         except ProblemError:
@@ -268,7 +268,7 @@ class Service:
             return None
 
     async def guesses(self, text: str, codes: Sequence[str] = ()) -> list[tuple[str, float]]:
-        """The likely languages of a text among `codes`, or among all the models' languages; see `likely_languages`."""
+        """The likely languages of a text among `codes`, or by default among those of all models (see `likely_languages`)."""
         return await in_thread(partial(likely_languages, text, codes or self._languages()))
 
     def _languages(self) -> list[str]:

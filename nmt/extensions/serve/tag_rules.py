@@ -1,6 +1,6 @@
 """Rules for the tags that a client names: which tags end a sentence, which do not, and which keep their text untranslated.
 
-The text parser judges a tag by its name after the colon, and it keeps placeholders. So texts are translated in disguise:
+The text parser classifies a tag by its name after the colon, and keeps placeholders. So tags are disguised for it:
 `<note>` becomes `<n0.note:p>` if it ends a sentence and `<n0.note:g>` otherwise. An untranslated element becomes `{n0.1}`.
 """
 
@@ -21,7 +21,7 @@ class TagRules:
     ignored: tags whose text is not translated
     splitting: tags that end a sentence
     inline: tags that do not end a sentence
-    outline: whether the parser judges all other tags; if not, they are inline
+    outline: whether the parser classifies all other tags; if not, they are inline
     """
 
     ignored: frozenset[str] = field(default_factory=frozenset)

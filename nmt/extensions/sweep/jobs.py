@@ -102,11 +102,11 @@ class Job:
             log.flush()
             command: list[str] = [sys.executable, "-m", "nmt", *words]
             streams: dict[str, Any] = {"stdin": DEVNULL, "stdout": output, "stderr": log}
-            # The command gets a separate session, because Ctrl-C would reach it twice in this one.
+            # The command gets a separate session, because in this one Ctrl-C would reach it twice.
             self.process = Popen(command, env=environment, start_new_session=True, **streams)
 
     def end(self, code: int) -> None:
-        """Record that the step has ended. code: its exit status, or minus the number of the signal that ended it"""
+        """Record that the step has ended. code: its exit status, or the negated number of the signal that ended it"""
         if code:
             how = f"was stopped by signal {-code}" if code < 0 else f"failed with exit status {code}"
             path = self.folder / LOG_FILE
@@ -175,7 +175,7 @@ class _State(msgspec.Struct):
 
 
 def _recorded(path: Path) -> list[list[str]]:
-    """The recorded steps; none if there is no file. Raises ArtefactError for a file with other content."""
+    """The recorded steps; none if there is no file. Raises ArtefactError for a damaged file."""
     if not path.is_file():
         return []
     with expecting("the state of a sweep", path):

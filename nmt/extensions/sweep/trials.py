@@ -1,4 +1,4 @@
-"""The file of a sweep: settings of `nmt train` and `nmt translate` with values to try, and the trials that follow from them."""
+"""The file of a sweep: settings of `nmt train` and `nmt translate` with values to try, and the trials that result."""
 
 import json
 import math
@@ -22,7 +22,7 @@ SET_BY_SWEEP: Final = {"train": ("output", "dry_run", "json"), "translate": ("in
 SEED: Final = train.TRAIN_OPTIONS["seed"]
 RANGE_KEYS: Final = ("low", "high", "log")
 MAX_TRIALS: Final = 1000  # maximum number of combinations; more are probably a mistake
-DRAWS_PER_TRIAL: Final = 20  # maximum draws per trial; values of a short list are often drawn twice
+DRAWS_PER_TRIAL: Final = 20  # maximum number of draws per trial; short lists often yield the same values again
 DRAWN_DIGITS: Final = 4  # digits of a drawn fraction: enough to repeat the run, and few enough for a folder name
 MAX_NAME_CHARACTERS: Final = 120
 HASH_CHARACTERS: Final = 8
@@ -30,7 +30,7 @@ HASH_CHARACTERS: Final = 8
 
 @dataclass(frozen=True)
 class Range:
-    """A range to draw numbers from, including both ends; whole numbers if both ends are whole. log: draw on a log scale"""
+    """A range to draw numbers from, including both ends. If both are whole numbers, so are the draws. log: draw on a log scale"""
 
     low: float
     high: float
@@ -44,7 +44,7 @@ class Range:
             raise ValueError("log must be true or false; with log = true, low must be positive")
 
     def draw(self, chance: Random) -> float:
-        """A number from the range. A fraction has DRAWN_DIGITS digits."""
+        """Draw a number from the range. Fractions have DRAWN_DIGITS digits."""
         whole = isinstance(self.low, int) and isinstance(self.high, int)
         end = self.high + 1 if whole else self.high
         value = (
@@ -86,7 +86,7 @@ class Sweep:
     command: the command with values to try
     tried: lists of values, or ranges to draw from, by key
     parts: the tried keys that choose a component, such as `optimizer`
-    lacking: the settings that only other components have, by values of `parts`; trials with these values skip the settings
+    lacking: for each tuple of values of `parts`, the settings that those components lack and their trials skip
     """
 
     path: str
@@ -97,7 +97,7 @@ class Sweep:
     lacking: Mapping[tuple[Any, ...], frozenset[str]]
 
     def trials(self, draws: int | None, draws_seed: int, seeds: int) -> list[Trial]:
-        """The trials: `seeds` for each combination of values.
+        """The trials: `seeds` trials for each combination of values.
 
         draws: number of different combinations to draw; None takes all
         Raises UserError for a range without draws, too many trials, several seeds without [train], or an invalid seed.
@@ -107,7 +107,7 @@ class Sweep:
             base = SEED.convert(self.fixed["train"].get("seed", 1), _origin(self.path, "train"))
         if seeds > 1 and base is None:
             raise UserError(
-                f"{quoted(self.path)}: --seeds {seeds} needs a [train] table in which the seed is a number or not set"
+                f"{quoted(self.path)}: --seeds {seeds} needs a [train] table whose seed is a number or unset"
             )
         trials = []
         for tried in self._combinations(draws, draws_seed):
@@ -185,7 +185,7 @@ def read_sweep(path: str) -> Sweep:
         raise UserError(f"{quoted(path)} has no settings (write them under [train] or [translate])")
     swept = "train" if "train" in tables else "translate"
     if swept == "train" and "model" in tables.get("translate", {}):
-        raise UserError(f"{_origin(path, 'translate')}: with [train], 'model' is always the trained model (drop it)")
+        raise UserError(f"{_origin(path, 'translate')}: [train] already provides the model (drop 'model')")
     fixed, tried = {}, {}
     parts, lacking = list[str](), dict[tuple[Any, ...], frozenset[str]]()
     for name, values in tables.items():
@@ -201,7 +201,7 @@ def read_sweep(path: str) -> Sweep:
         elif of_table:
             key, own = quoted(next(iter(of_table))), "in a second file without [train], after training"
             raise UserError(
-                f"{_origin(path, name)}: '{key}' cannot have several values in a file with [train] (try them {own})"
+                f"{_origin(path, name)}: '{key}' cannot have several values in a file with [train] (try these values {own})"
             )
     return Sweep(path, fixed, swept, tried, parts, lacking)
 
@@ -237,7 +237,7 @@ def _divided(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The fixed settings of a table, and those with values to try.
 
-    A list gives values to try. An option that takes a list needs a list of lists for that.
+    A list contains values to try. For an option that takes a list, this is a list of lists.
     tables: the options for each combination of components that are tried
     """
     if reserved := [key for key in SET_BY_SWEEP[name] if key in grouped]:
@@ -256,12 +256,12 @@ def _divided(
         else:
             fixed[key] = value
         if value == [] and key in tried:
-            raise UserError(f"{origin}: '{quoted(key)}' has no value to try (write one, or drop it)")
+            raise UserError(f"{origin}: '{quoted(key)}' has no values to try (add one, or drop it)")
     return fixed, tried
 
 
 def _with_ranges(origin: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings in which the keys of each range, such as `lr.low` and `lr.high`, are merged into one value."""
+    """Merge the keys of each range, such as `lr.low` and `lr.high`, into one value."""
     grouped: dict[str, Any] = {}
     for path, value in values.items():
         key, _, end = path.rpartition(".")
@@ -292,7 +292,7 @@ def _draw(values: Sequence[Any] | Range, chance: Random) -> Any:
 
 
 def _texts(values: Mapping[str, Any]) -> str:
-    """Values as written in a folder name. That name identifies a trial, so a number and its text are the same setting."""
+    """Values as written in a folder name. That name identifies a trial, so `1` and `"1"` are the same value."""
     return ",".join(f"{key}={_text(value)}" for key, value in values.items())
 
 

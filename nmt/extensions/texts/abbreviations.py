@@ -1,7 +1,7 @@
-"""Abbreviations and usual first words of sentences in many languages, for finding where sentences end.
+"""Abbreviations and common first words of sentences in many languages, used to find where sentences end.
 
 Moses' lists (sacremoses) mainly contain titles. These lists add references, units, months, and abbreviations that may end a
-sentence. An abbreviation in lower case also matches with a capital. Entries include inner full stops, but not the last one.
+sentence. A lower-case abbreviation also matches when capitalised. Entries include inner full stops, but not the last one.
 """
 
 from functools import cache
@@ -11,7 +11,7 @@ from nmt.text.languages import base_language
 
 NUMBER_FOLLOWS: Final = "#NUMERIC_ONLY#"  # in Moses' lists, marks an abbreviation that counts only before a number
 
-# Abbreviations for languages in Latin letters without a list below, and for most languages with one.
+# Abbreviations for languages in Latin script without a list below, and for most languages with one.
 COMMON: Final = (
     "Dr dr Prof prof Mr Mrs Ms St Inc Ltd Co Corp Jr Sr vol fig tab cf ca approx max min vs ibid pp ff ed "
     "ing dipl univ incl Ph.D e.g i.e a.o"
@@ -28,7 +28,7 @@ class _Words(NamedTuple):
 
     inner: abbreviations that never end a sentence
     usual: abbreviations that end a sentence only if the next word is a starter
-    numbers: like `usual`, but only before a number or a single letter; otherwise they are words
+    numbers: like `usual`, but only before a number or a single letter; elsewhere they are ordinary words
     final: abbreviations that often end a sentence, if the next word has a capital
     starters: words that start a sentence if they have a capital
     """
@@ -336,9 +336,9 @@ SAME_WORDS: Final = {"nb": "da", "nn": "da", "no": "da", "sk": "cs", "gl": "es",
 
 
 class Abbreviations(NamedTuple):
-    """A language's abbreviations and starters as sets, see `_Words`.
+    """A language's abbreviations and starters as sets (see `_Words`).
 
-    beginnings: the beginnings of abbreviations that contain full stops, up to each of these full stops
+    beginnings: abbreviations that contain full stops, and the beginnings of these that also contain one
     """
 
     inner: frozenset[str]
@@ -354,7 +354,7 @@ class Abbreviations(NamedTuple):
 
 @cache
 def abbreviations(language: str) -> Abbreviations:
-    """The abbreviations of a language; `usual` includes those from Moses' list. language: "en", or "en_US" with a region"""
+    """The abbreviations of a language; `usual` includes those from Moses' list. language: code such as `en` or `en_US`"""
     from sacremoses.corpus import NonbreakingPrefixes  # imported late, because it takes half a second
 
     base = base_language(language)
@@ -381,7 +381,7 @@ def abbreviations(language: str) -> Abbreviations:
 
 
 def _with_capitals(words: str) -> frozenset[str]:
-    """The words as listed, in all capitals and, for lower-case words, with a first capital."""
+    """The words as listed, the same in capitals, and those in lower case also capitalised."""
     listed = words.split()
     capitals = [word[0].upper() + word[1:] for word in listed if word.islower()]
     return frozenset([*listed, *capitals, *(word.upper() for word in listed if len(word) > 1)])

@@ -1,4 +1,4 @@
-"""Creates two searches: one that supports the phrases of a glossary, and one that retries failed translations."""
+"""Makes the search that supports the phrases of a glossary, and the one that retries failed translations."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +15,7 @@ from nmt.runs import find_model
 if TYPE_CHECKING:  # torch is imported only when used
     from nmt.models.base import Model
 
-# Defaults of the search that retries, if the first search has no such options: no repeated tokens, GNMT's beta and alpha.
+# Values for the retry search where the first search sets none: size of n-grams not to repeat, GNMT's beta and alpha.
 AGAIN_NO_REPEAT: Final = 4
 AGAIN_COVERAGE: Final = 0.2
 AGAIN_ALPHA: Final = 1.0
@@ -30,14 +30,14 @@ def with_phrases(part: Part) -> Part:
         return part
     if not (found := phrase_decoders()):
         raise UserError("--glossary needs a decoder that supports phrases, but there is none (drop --glossary)")
-    return registry.choose("decoder", found[0], vars(part.options))  # ignores options that the decoder does not have
+    return registry.choose("decoder", found[0], vars(part.options))  # ignores the options that this decoder lacks
 
 
 @needing_torch("the search that retries failed translations")
 def search_again(part: Part, models: Sequence[str | Path]) -> Part:
-    """The search that retries failed translations: a beam without repetitions that prefers longer translations.
+    """The search that retries failed translations: a beam search without repetitions that prefers longer translations.
 
-    models: models of the search; its coverage penalty needs attention in one of them
+    models: models of the search; the default coverage penalty is used only if one of them has attention
 
     Imports torch.
     """

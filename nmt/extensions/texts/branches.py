@@ -14,7 +14,7 @@ MAX_TEXTS_OF_MESSAGE: Final = 64  # maximum number of sentences that one sentenc
 
 
 def written_out(passage: Passage, markup: MarkupName, in_plural: bool = False) -> list[str | Passage]:
-    """Expand a passage with messages: return the first message's syntax, and repeat the whole passage in each branch."""
+    """Expand a passage with messages: keep the syntax of each message, and write the whole passage out in each branch."""
     item = next((item for item in passage.kept if item.kind == "message"), None)
     if item is None or any(item.kind == "problem" for item in passage.kept):
         return [passage]

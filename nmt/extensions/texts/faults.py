@@ -12,8 +12,8 @@ from nmt.extensions.texts.sentences import sentences
 from nmt.extensions.texts.words import word_pattern
 
 MAX_REPEATED: Final = 8  # maximum number of words in a repeated group
-REPEATS: Final = {1: 4, 2: 3}  # minimum number of repetitions in a row of 1 word, and of a group of 2 or more
-MIN_LENGTH: Final = 24  # minimum length in letters of a text whose translation is judged by length
+REPEATS: Final = {1: 4, 2: 3}  # minimum number of consecutive repetitions, of a word and of a longer group
+MIN_LENGTH: Final = 24  # minimum length of a text, in letters, for its translation to be judged by length
 SHORT: Final = 0.35  # ratio of translation length to source length below which a part counts as missing
 LONG: Final = 3.0  # ratio above which the translation counts as repeating itself
 WIDE_CHARACTER: Final = 3  # number of letters that a Chinese, Japanese or Korean character counts as
@@ -54,7 +54,7 @@ def _length(text: str) -> int:
 
 
 def _repetition(source: str, translation: str) -> tuple[Sequence[str], int] | None:
-    """The group of words that is repeated too often in a row, and how often. None if the source repeats as much."""
+    """The group of words that is repeated too often in a row, and how often; None if the source repeats words just as often."""
     source_words, words = word_pattern().findall(source.casefold()), word_pattern().findall(translation.casefold())
     for size in range(1, MAX_REPEATED + 1):
         group, count = _longest_run(words, size)
@@ -78,7 +78,7 @@ def _longest_run(words: Sequence[str], size: int) -> tuple[Sequence[str], int]:
 
 
 def _unread(weights: NDArray[Any]) -> int:
-    """Number of consecutive source tokens without attention; 0 if they are only a small share of all tokens."""
+    """The length of the longest run of source tokens without attention; 0 if it is only a small share of all tokens."""
     attention = np.asarray(weights).sum(0)
     longest = max((len(list(run)) for is_unread, run in groupby(attention < NO_ATTENTION) if is_unread), default=0)
     return longest if longest >= max(MIN_UNREAD, UNREAD_SHARE * len(attention)) else 0

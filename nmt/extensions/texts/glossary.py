@@ -18,7 +18,7 @@ SAME_SIGNS: Final = str.maketrans("’ʼ‑‐", "''--")  # variants of apostrop
 class Glossary:
     """Required translations by term. Terms match whole words; a term in lower case matches in any case.
 
-    terms: an empty translation keeps the term as the text has it; terms of more than MAX_TERM_WORDS words never match
+    terms: an empty translation keeps the term as it is in the text; terms of more than MAX_TERM_WORDS words never match
     """
 
     def __init__(self, terms: Mapping[str, str]) -> None:
@@ -32,7 +32,7 @@ class Glossary:
 
     @classmethod
     def read(cls, path: Path) -> "Glossary":
-        """Read a file with lines of TERM TAB TRANSLATION. Raises UserError, or InputError for other lines."""
+        """Read a file of `TERM TAB TRANSLATION` lines. Raises UserError for an unreadable file, InputError for invalid lines."""
         terms: dict[str, str] = {}
         for number, raw in enumerate(raw_lines(path), 1):
             if not raw.strip():
@@ -48,12 +48,12 @@ class Glossary:
                 )
             if terms.setdefault(term, texts[0]) != texts[0]:
                 raise InputError(
-                    f"{quoted(path)}:{number}: second translation for the same term '{quoted(term)}' (keep one)"
+                    f"{quoted(path)}:{number}: '{quoted(term)}' already has a different translation (keep one)"
                 )
         return cls(terms)
 
     def phrases(self, text: str) -> tuple[str, ...]:
-        """The phrases that a text's translation must contain, in order. Of overlapping terms the longest wins."""
+        """The phrases that a text's translation must contain, in order. Of overlapping terms, the longest wins."""
         text = text.replace(HYPHENATION, "")
         # Placeholders and addresses are not text: `{dog}` stays unchanged.
         words = list(word_pattern().finditer(PLACEHOLDER.sub(lambda found: " " * len(found[0]), text)))

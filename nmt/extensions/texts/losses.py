@@ -1,4 +1,4 @@
-"""Checks that a translation keeps what it must keep, and offers other forms of a difficult text for the model.
+"""Checks that a translation keeps all placeholders, and rewrites difficult texts for the model.
 
 The model first gets placeholders as they are written. If the translation lacks one, the model gets a code or a name instead,
 which models tend to copy. As a last resort the placeholder is removed, and put back next to its neighbours.
@@ -18,7 +18,7 @@ COPIED_NAMES: Final = ("Anna", "Paul", "Emma", "Oskar", "Maria", "Peter", "Julia
 
 
 def ways_to_ask(passage: Passage, can_place: bool) -> list[Passage]:
-    """The forms in which a passage may be passed to a model, the best first.
+    """The forms in which a passage may be passed to a model, best first.
 
     can_place: whether attention can tell where to put items that the model has not seen
     """
@@ -33,16 +33,16 @@ def ways_to_ask(passage: Passage, can_place: bool) -> list[Passage]:
 
 
 def _is_placed(passage: Passage) -> bool:
-    """Whether all markers are at the ends, or may be anywhere."""
+    """Whether each marker is at an end of the text or may be anywhere."""
     text = passage.text
     between = [m for m in passage.markers if text[: m.position].strip() and text[m.position :].strip()]
     return all(LOOSE.fullmatch(marker.raw) or SIGN.fullmatch(marker.raw) for marker in between)
 
 
 def kept_in(passage: Passage, translation: str, is_spaced: bool) -> tuple[str, list[Kept]] | None:
-    """A translation with spaces around the kept items, and their positions. None unless it has each item exactly once.
+    """A translation with spaces around its kept items, and the moved items. None if any are missing or repeated.
 
-    is_spaced: whether its language separates words by spaces
+    is_spaced: whether the translation's language separates words by spaces
     """
     places: dict[int, tuple[int, int]] = {}
     for text in sorted({passage.text[item.start : item.end] for item in passage.kept}, key=len, reverse=True):
@@ -55,7 +55,7 @@ def kept_in(passage: Passage, translation: str, is_spaced: bool) -> tuple[str, l
         places |= dict(zip(own, spans, strict=True))
     others = [found.span() for found in PLACEHOLDER.finditer(translation)] if passage.kept else []
     if any(not any(_overlap(span, other) for other in places.values()) for span in others):
-        return None  # it has a placeholder that is not in the text
+        return None  # the translation has a placeholder that the passage lacks
     result, kept, at = "", list[Kept](), 0
     for i, (start, end) in sorted(places.items(), key=lambda row: row[1]):
         item, word = passage.kept[i], passage.kept[i].kind != "mark"
@@ -71,10 +71,10 @@ def kept_in(passage: Passage, translation: str, is_spaced: bool) -> tuple[str, l
 
 
 def _spans(text: str, translation: str) -> Iterator[tuple[int, int]]:
-    """Yield the positions of a text in a translation. A word must match as a whole word."""
+    """Yield the positions of a text in a translation. A word matches only as a whole word."""
     is_word = [
         end.isalpha() or end.isdecimal() for end in (text[:1], text[-1:])
-    ]  # a superscript number touches its word
+    ]  # unlike a superscript number, which may touch a word
     before, after = r"(?<!\w)" * is_word[0], r"(?!\w)" * is_word[1]
     return (found.span() for found in re.finditer(before + re.escape(text) + after, translation))
 

@@ -51,7 +51,7 @@ def plain_passage(text: str, in_plural: bool = False) -> Passage:
 
 
 def parts_of_block(passage: Passage) -> list[str | Passage]:
-    """Separate a passage from the white space around it and its markers. A passage without words becomes text."""
+    """Separate a passage, including its markers, from the white space around it. A passage without words becomes text."""
     if not passage.text.strip():
         return [passage.written(escaped)]
     text, places = passage.text, [marker.position for marker in passage.markers]
@@ -73,7 +73,7 @@ def joined_texts(parts: Sequence[str | Passage]) -> list[str | Passage]:
 def read_passage(text: str, markup: MarkupName, in_plural: bool = False) -> tuple[Passage, list[tuple[int, str]]]:
     """Read a text as one passage. Also returns its breaks: position and original form of each BLOCK_SIGN.
 
-    An unpaired start or end tag becomes a marker. So do elements without words and superscript numbers.
+    Unpaired tags, elements without words, and superscript numbers become markers.
     """
     pieces = list(pieces_of(text, markup))
     pieces = with_breaks(pieces, markup)
@@ -84,7 +84,7 @@ def read_passage(text: str, markup: MarkupName, in_plural: bool = False) -> tupl
     outside = _outside(ends, words, num_breaks)
     plain, elements, markers, kept, breaks = "", list[Element](), list[Marker](), list[Kept](), list[tuple[int, str]]()
     texts: list[tuple[int, str, list[int]]] = []
-    inside, place = [NO_ELEMENT], 0  # indices of the elements around a position
+    inside, place = [NO_ELEMENT], 0  # indices of the open elements
     while place < len(pieces):
         piece, end = pieces[place], ends.get(place, place)
         is_element = words[end] > words[place] and not _is_note(pieces[place : end + 1])
@@ -125,7 +125,7 @@ def _is_text(piece: TextPiece) -> bool:
 def _outside(ends: Mapping[int, int], words: Sequence[int], num_breaks: Sequence[int]) -> set[int]:
     """The tags that belong to a break: tags of elements that span several blocks, with no text between tag and break.
 
-    ends: end of each element
+    ends: see `_ends`
     words, num_breaks: number of words and of breaks before each piece
     """
     outside = set[int]()
@@ -154,7 +154,7 @@ def _plain_text(raw: str, entity: re.Pattern[str]) -> tuple[str, list[int]]:
 
 
 def _found(text: str, start: int, end: int, in_plural: bool = False) -> Iterator[tuple[int, int]]:
-    """Yield the placeholders in a part of a text, including the number of a list item at its start, and `#` in a plural."""
+    """Yield the placeholders in a part of a text, including a list number at the start of a line, and `#` in a plural."""
     at = start
     first = text[:start].rsplit(BLOCK_SIGN, 1)[-1].strip()
     if not first and (number := re.compile(rf"\s*({LIST_NUMBER.pattern})").match(text, start, end)):
@@ -186,7 +186,7 @@ def _is_note(pieces: Sequence[TextPiece]) -> bool:
 
 
 def _ends(pieces: Sequence[TextPiece]) -> dict[int, int]:
-    """Index of each element's end tag by the index of its start tag, without unclosed elements."""
+    """The index of each element's end tag, by the index of its start tag. Unclosed elements are left out."""
     opened: list[int] = []
     ends: dict[int, int] = {}
     for place, piece in enumerate(pieces):

@@ -1,4 +1,4 @@
-"""Parses ICU messages with branches, such as `{count, plural, one {# dog} other {# dogs}}`, to find their texts.
+"""Parses ICU messages with branches, such as `{count, plural, one {# dog} other {# dogs}}`, to find the texts in them.
 
 https://unicode-org.github.io/icu/userguide/format_parse/messages/
 """
@@ -13,7 +13,7 @@ COUNTING: Final = re.compile(r"\{[^,]*,\s*(?:plural|selectordinal)")
 SELECTOR: Final = re.compile(r"\s*(?:offset:\s*\d+\s*)?(?:=\d+|[\w-]+)\s*\{")
 MESSAGE_END: Final = re.compile(r"\s*\}")
 BRACE: Final = re.compile(r"'[{}](?:[^']|'')*+(?:'|\Z)|[{}]")  # an apostrophe before a brace starts a quotation
-CHOICE_START: Final = re.compile(r"\{\s*\$[\w-]+(?:\([^()]*\))?\s*->")  # a Fluent selector, which spans lines
+CHOICE_START: Final = re.compile(r"\{\s*\$[\w-]+(?:\([^()]*\))?\s*->")  # a Fluent selector, which spans several lines
 
 ARGUMENT: Final = re.compile(r"\{\s{0,9}\w{1,100}\s{0,9}[,}]")
 
@@ -43,7 +43,7 @@ class BranchedMessage(NamedTuple):
 
 
 def message_at(text: str, start: int) -> BranchedMessage | None:
-    """The message that starts at a position, or None if there is none that can be parsed."""
+    """The message that starts at a position; None if there is none, or if it cannot be parsed."""
     opening = MESSAGE_START.match(text, start)
     if opening is None:
         return None

@@ -1,7 +1,7 @@
 """Passages: plain text that is translated as a unit, with the tags, signs and placeholders that are restored in its translation.
 
-An element is a pair of tags. A marker is anything at a position that contains no text to translate, such as a single tag or a
-comment. Placeholders are part of the text (`Kept`).
+An element is a pair of tags. A marker is an item without text to translate, such as a single tag or a comment. Placeholders are
+part of the text (`Kept`).
 """
 
 import html
@@ -31,7 +31,7 @@ class Element(NamedTuple):
 
 
 class Marker(NamedTuple):
-    """An item at a position of the plain text that contains no text to translate.
+    """An item without text to translate, at a position in the plain text.
 
     inside: index of the innermost element around it, or NO_ELEMENT
     before, after: the characters before and after the item; "" at the ends of the text
@@ -99,12 +99,12 @@ class Passage:
 
         spans: character spans in order, with white space between them
         """
-        ends = [*(end for _, end in spans[:-1]), len(self.text)]  # last position for markers of each part
+        ends = [*(end for _, end in spans[:-1]), len(self.text)]  # the last position for markers in each part
         starts = [start for start, _ in spans]
         elements: list[list[Element]] = [[] for _ in spans]
         markers: list[list[Marker]] = [[] for _ in spans]
         kept: list[list[Kept]] = [[] for _ in spans]
-        numbers: dict[tuple[int, int], int] = {}  # index of an element in a part
+        numbers: dict[tuple[int, int], int] = {}  # index of each element in each of its parts
         for i, element in enumerate(self.elements):
             for k in range(bisect_right(ends, element.start), bisect_left(starts, element.end)):
                 start, end = spans[k]
@@ -139,7 +139,7 @@ class Passage:
         return replace(self, kept=kept, markers=markers)
 
     def without_placeholders(self) -> "Passage":
-        """The same passage with all placeholders as markers, which the model does not see."""
+        """The same passage with all placeholders turned into markers, which the model does not see."""
         passage = self
         for item in reversed(self.kept):
             passage = passage._without(item)
@@ -159,7 +159,7 @@ class Passage:
         return passage
 
     def spliced(self, item: Kept, inner: "Passage", kept: Kept | None = None) -> "Passage":
-        """The passage with a kept item replaced by another passage. kept: if given, the other passage as a kept item"""
+        """The passage with a kept item replaced by another passage. kept: if given, the item that stands for the other passage"""
         growth = len(inner.text) - (item.end - item.start)
 
         def moved(position: int) -> int:
@@ -189,7 +189,7 @@ class Passage:
         )
 
     def _without(self, item: Kept) -> "Passage":
-        """The same passage with a kept item as a marker, together with an element that contains nothing else."""
+        """The same passage with a kept item turned into a marker, together with any elements that contain nothing else."""
         start, end, raw = item.start, item.end, item.raw
 
         def moved(position: int) -> int:
@@ -256,7 +256,7 @@ class Passage:
 
 
 def escaped(text: str) -> str:
-    """Escape text for the position between tags."""
+    """Escape text that stands between tags."""
     return html.escape(text, quote=False)
 
 

@@ -1,4 +1,4 @@
-"""Finds placeholders of programs, templates and translation tools in a text, using one table of families."""
+"""Finds placeholders of programs, templates and translation tools in a text, using a table of families."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -6,7 +6,7 @@ from typing import Final
 
 RAISED_SIGNS: Final = "¹²³⁰⁴-⁹†‡®™©℠"
 EMOJI: Final = "\u2600-\u27bf\u2b50\u2b55\U0001f000-\U0001faff"
-# A translation must contain each placeholder unchanged. At each position the first matching family wins.
+# A translation must contain each placeholder unchanged. At each position, the first matching family wins.
 FAMILIES: Final[Mapping[str, str]] = {
     "address": r"(?:https?://|www\.)[^\s<>\"]{0,2000}[^\s<>\".,;:!?)\]}'…»”。]"
     r"|(?<![\w.+-])[\w.+-]{1,100}+@[\w-]{1,100}\.[\w.-]{0,100}\w",
@@ -37,7 +37,7 @@ FAMILIES: Final[Mapping[str, str]] = {
     "brackets [[x]], [x y=z]": r"""\[\[[^\[\]\n]{1,200}\]\]
         | \[/?[a-z][\w-]{0,60}(?:\s{1,5}[\w-]{1,60}=(?:"[^"\]\n]{0,200}"|'[^'\]\n]{0,200}'|[^\s\]"']{1,100})){1,20}\s?/?\]""",
     "note [1], [^x]": r"(?<=[\w.,;:!?)\]\"'”’])\[\d{1,4}\]|\[\^[\w-]{1,60}\]",
-    # A bracket that is not the whole text, unlike [music].
+    # Brackets around a whole text do not count: [music].
     "bracket [x]": r"(?:(?<=.)\[|\[(?=[^\[\]]{1,60}\].))[a-z][\w.-]{0,60}\]|\[[A-Za-z]\w{0,40}[_.\d-][\w.-]{0,60}\]",
     "tag <x>": r"""</?[A-Za-z][\w:-]{0,60}
         (?:\s{1,5}[\w:-]{1,60}=(?:"[^"<>]{0,500}"|'[^'<>]{0,500}'|[^\s"'<>]{1,200})){0,20}\s?/?>""",
@@ -68,7 +68,7 @@ def placeholders(text: str) -> list[str]:
 
 
 def found_placeholders(text: str) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each placeholder in a text."""
+    """Yield the start and end of each placeholder in a text."""
     return (found.span() for found in PLACEHOLDER.finditer(text))
 
 

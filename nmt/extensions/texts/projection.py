@@ -1,4 +1,4 @@
-"""Transfers the tags of a source sentence to its translation, by attention.
+"""Transfers the tags of a source sentence to its translation, using attention.
 
 Both texts are split into units: words, and single punctuation characters. The attention of a target unit tells which source
 units it translates. An element covers the span of target units with most of the attention to its source units, and spans stay
@@ -21,9 +21,9 @@ from nmt.extensions.texts.words import LETTERS_ALONE, unit_pattern
 
 Weights = NDArray[np.float64]
 
-THRESHOLD: Final = 0.5  # minimum attention to an element's units for a target unit to belong to it
-COPY_WEIGHT: Final = 4.0  # weight of a pair of equal units, compared to a total attention of 1
-RESYNC_CHARACTERS, RESYNC_WINDOW = 3, 40  # number of equal characters that end a difference, and the search range
+THRESHOLD: Final = 0.5  # minimum share of a target unit's attention for it to belong to an element
+COPY_WEIGHT: Final = 4.0  # weight of a pair of equal units, relative to a total attention of 1
+RESYNC_CHARACTERS, RESYNC_WINDOW = 3, 40  # number of equal characters that end a difference, and range of the search
 SMOOTHING: Final = 1e-4  # constant added to each weight
 SINKHORN_ITERATIONS: Final = 10
 DISTANCE_DECAY: Final = 0.6  # decay of a unit's vote on a marker's position, per unit between them
@@ -31,7 +31,7 @@ ALONE: Final = re.compile(f"[{LETTERS_ALONE}]")
 NO_SPACE_AFTER: Final = "([{¿¡"  # no space follows these signs
 NO_SPACE_BEFORE: Final = ".,;:!?)]}…%"  # no space precedes these signs
 QUOTES: Final = "\"'«»„“”‚‘’‹›-–—/"
-TOUCHING_FACTOR: Final = 2.0  # factor for the vote of a unit that touches the marker, if only one side does
+TOUCHING_FACTOR: Final = 2.0  # factor for the vote of the unit that touches the marker, if the other unit does not
 
 
 def projected(
@@ -60,7 +60,7 @@ def projected(
 def units(text: str, kept: Sequence[Kept] = (), cuts: Collection[int] = ()) -> list[Span]:
     """The units of a text.
 
-    kept: items that are one unit each
+    kept: items that form one unit each
     cuts: positions at which a unit ends, even inside a word
     """
     spans: list[Span] = []
@@ -98,7 +98,7 @@ def unit_weights(
     source, target = source_units(passage), units(translation, kept)
     into_source = _shares(passage.text, source, source_pieces)  # S V
     into_target = _shares(translation, target, target_pieces)  # T U
-    target_means = into_target / np.maximum(into_target.sum(0), 1e-9)  # each column averages over tokens
+    target_means = into_target / np.maximum(into_target.sum(0), 1e-9)  # weights for the mean over each unit's tokens
     copied = _copied([passage.text[slice(*span)] for span in source], [translation[slice(*span)] for span in target])
     mixed = target_means.T @ (np.asarray(weights, np.float64) @ into_source) + copied
     rows: Weights = mixed / np.maximum(mixed.sum(1, keepdims=True), 1e-9)
@@ -134,14 +134,14 @@ def _shares(text: str, units: Sequence[Span], pieces: Sequence[str]) -> Weights:
 
 
 def _same_places(text: str, other: str) -> list[int]:
-    """For each character of `other` its position in `text`; in a difference, the position after the last equal one."""
+    """For each character of `other`, its position in `text`; where they differ, the position after the last equal character."""
     if text == other:
         return list(range(len(other)))
     places, at = [], 0
     for i, character in enumerate(other):
         if not text.startswith(character, at):
             found = text.find(other[i : i + RESYNC_CHARACTERS], at, at + RESYNC_WINDOW)
-            if found < 0:  # an extra character; the next one may follow the character it represents
+            if found < 0:  # an extra character, or one that replaces another
                 places.append(min(at, len(text) - 1))
                 at += text.startswith(other[i + 1 : i + 2] or " ", at + 1)
                 continue
@@ -155,7 +155,7 @@ def _balanced(weights: Weights) -> Weights:
     """Scale weights so that rows are distributions and columns have equal sums, which gives each source unit its share.
 
     For example, an article's attention also goes to the noun. Because the noun's own translation takes more of that column,
-    the article keeps its own. Rows and columns of the squares are scaled alternately (Sinkhorn and Knopp, 1967).
+    the article keeps its own translation. Rows and columns of the squared weights are scaled in turn (Sinkhorn and Knopp, 1967).
     """
     scaled = (weights + SMOOTHING) ** 2
     for _ in range(SINKHORN_ITERATIONS):
@@ -177,7 +177,7 @@ class _Node:
     close: str
     source: tuple[int, int]
     children: list["_Node"] = field(default_factory=list)
-    markers: list[tuple[int, Marker]] = field(default_factory=list)  # each with the index of the next source unit
+    markers: list[tuple[int, Marker]] = field(default_factory=list)  # with the index of the next source unit
     # Each marker with the index of the next target unit, and whether it comes before everything in the node.
     gaps: list[tuple[int, bool, Marker]] = field(default_factory=list)
     span: tuple[int, int] = (0, 0)
@@ -277,7 +277,7 @@ def _best_span(node: _Node, shares: Weights, free: NDArray[np.bool_], start: int
 def _gap(node: _Node, position: int, marker: Marker, weights: Weights, allowed: NDArray[np.bool_]) -> int:
     """The position of a marker among a node's target units, based on the translations of the source units around it.
 
-    position: index of the source unit after it
+    position: index of the source unit after the marker
     allowed: whether each gap is outside the elements in the node
     """
     start, end = node.span

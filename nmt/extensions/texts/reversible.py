@@ -11,7 +11,7 @@ ENDING_MARKS: Final = re.compile(r"(.*?[^.,;:!?…])([.,;:!?…]+)")
 
 
 class Reversible(Tokenizer):
-    """A reversible version of a tokenizer, which uses whole words (times, tags, addresses) and SPACE_TOKEN if necessary.
+    """A reversible version of a tokenizer, which keeps times, tags and addresses whole and adds SPACE_TOKEN if necessary.
 
     Lines that the original tokenizer can restore get exactly its tokens.
     """
@@ -60,13 +60,13 @@ class Reversible(Tokenizer):
 
 
 def _cut(word: str) -> list[str]:
-    """Split a word from each kind of punctuation at its end."""
+    """Split a word from its final punctuation, and different marks from each other."""
     cut = ENDING_MARKS.fullmatch(word)
     return [cut[1], *("".join(marks) for _, marks in groupby(cut[2]))] if cut else [word]
 
 
 def _tokens_of_words(words: list[str], tokens: list[str]) -> list[list[str]]:
-    """The tokens of each word; the words themselves if the tokens do not consist of their characters."""
+    """The tokens of each word; the word itself if its tokens do not spell it out."""
     rows, left = [], iter(tokens)
     for word in words:
         row, visible, length = [], "".join(word.split()), 0

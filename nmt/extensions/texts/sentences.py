@@ -1,7 +1,7 @@
-"""Splits a paragraph into sentences, by punctuation, the next word, and abbreviations.
+"""Splits a paragraph into sentences, based on punctuation, abbreviations and the next word.
 
 A full stop after an abbreviation, an initial or an ordinal number does not end a sentence, unless the next word is a
-usual first word. List marks (`1.`, `b)`, `-`) become separate parts, so that they stay unchanged.
+common first word. List marks (`1.`, `b)`, `-`) become separate parts, so that they stay unchanged.
 """
 
 import re
@@ -11,15 +11,15 @@ from typing import Final, NamedTuple
 from nmt.extensions.texts.abbreviations import Abbreviations, abbreviations
 from nmt.text.languages import base_language
 
-Span = tuple[int, int]  # start and end in characters
+Span = tuple[int, int]  # start and end, in characters
 
 MAX_CHARACTERS: Final = 1000  # limit per sentence; longer ones are divided
-CONTEXT_CHARACTERS: Final = 100  # number of characters before a space that decide whether a sentence ends there
+CONTEXT_CHARACTERS: Final = 100  # number of characters before a space to examine for the end of a sentence
 CLOSING_MARKS: Final = "\"'”’»›)\\]}*_」』）】〉》"
 OTHER_CLOSING_MARKS: Final = "“‘«‹"  # marks that end quotations in German and Danish, but start them elsewhere
-OPENING: Final = "\"'“‘«‹„‚(\\[{¿¡*_•·▪●◦‣–—-"  # with the hyphen last, as a character class needs it
+OPENING: Final = "\"'“‘«‹„‚(\\[{¿¡*_•·▪●◦‣–—-"  # the hyphen is last, as character classes require
 DASHES: Final = "-–—"  # may be list marks
-DIRECTIONS: Final = "\u200e\u200f\u061c"  # invisible marks of the writing direction
+DIRECTIONS: Final = "\u200e\u200f\u061c"  # invisible marks that set the writing direction
 WIDE: Final = "。！？｡।॥؟۔။។"  # marks that need no space after them
 WIDE_END: Final = re.compile(f"[{WIDE}]+[{CLOSING_MARKS}]*$")
 EAST_ASIAN: Final = "\u3040-\u30ff\u3400-\u9fff"  # kana and Chinese characters, which need no spaces around Latin marks
@@ -71,7 +71,7 @@ def sentences(text: str, language: str) -> list[Span]:
 
 
 def _is_list_mark(mark: re.Match[str], text: str, begins_line: bool, known: Abbreviations) -> bool:
-    """Whether the start of a sentence is a list mark: a bullet or number on a new line, or one with a neighbour."""
+    """Whether a sentence starts with a list mark: a bullet or number on a new line, or a mark whose neighbour is in the text."""
     name = mark["name"]
     if name is None:
         return begins_line or mark[0] not in DASHES
@@ -101,8 +101,8 @@ def _is_starter(after: re.Match[str] | None, known: Abbreviations) -> bool:
 def _ends_sentence(before: str, space: str, text: str, place: int, known: Abbreviations) -> bool:
     """Whether a sentence ends here.
 
-    before: its last characters
-    space: white space after it
+    before: the last characters of the sentence
+    space: white space after the sentence
     place: position of the following text
     """
     if (end := END.search(before)) is None:
@@ -118,7 +118,7 @@ def _ends_sentence(before: str, space: str, text: str, place: int, known: Abbrev
     if not (first.isdigit() or (first.isalpha() and not first.islower())):
         mark = LIST_MARK.match(text, place)
         return mark is not None and _is_list_mark(mark, text, False, known)
-    if end["mark"] in ("…", "...", "....") and not first.isupper():  # the same sentence may continue
+    if end["mark"] in ("…", "...", "....") and not first.isupper():  # the sentence may continue
         return False
     if end["mark"] != "." or (end["closing"] and not set(end["closing"]) & set(")]")):
         return True
@@ -164,7 +164,7 @@ class LastWords(NamedTuple):
         return known.has_ordinals and any(map(pattern.fullmatch, self.forms))
 
     def _is_short(self, known: Abbreviations) -> bool:
-        """Whether the word looks like an initial or an abbreviation of consonants. After a number it is a unit instead."""
+        """Whether the word looks like an initial or an abbreviation made of consonants. After a number, it is a unit instead."""
         if self.earlier[-1:].isdigit() or self.earlier.rstrip(".") in known.numbers:
             return False
         if any(sum(map(str.isalpha, form)) == 1 and not any(map(str.isdigit, form)) for form in self.forms):
@@ -174,7 +174,7 @@ class LastWords(NamedTuple):
 
 
 def clauses(text: str, start: int, end: int, min_characters: int) -> list[Span]:
-    """Divide a sentence where clauses may end, into parts of at least `min_characters`."""
+    """Divide a sentence at possible ends of clauses into parts of at least `min_characters`."""
     spans = []
     for found in DIVISION.finditer(text, start + min_characters, end - min_characters):
         if found.start() - start >= min_characters:
@@ -184,7 +184,7 @@ def clauses(text: str, start: int, end: int, min_characters: int) -> list[Span]:
 
 
 def _divided(text: str, start: int, end: int) -> Iterator[Span]:
-    """Divide a sentence into parts of at most MAX_CHARACTERS, preferably at punctuation, or else at a space."""
+    """Divide a sentence into parts of at most MAX_CHARACTERS, preferably at punctuation, otherwise at a space."""
     while end - start > MAX_CHARACTERS:
         limit = start + MAX_CHARACTERS
         places = [*DIVISION.finditer(text, start + 1, limit)] or [*SPACE.finditer(text, start + 1, limit)]

@@ -1,4 +1,4 @@
-"""Reads the tags of a text: which ones open, close, stand alone or end a sentence, and what is code instead of text.
+"""Reads the tags of a text: which ones open, close, stand alone or end a sentence, and what is code rather than text.
 
 Malformed tags are not an error: they are kept where they are.
 """
@@ -12,8 +12,8 @@ from nmt.extensions.texts.passes.options import MarkupName
 from nmt.extensions.texts.placeholders import WIDTHLESS
 
 MAX_NESTED_ELEMENTS: Final = 100  # maximum depth of nesting; deeper tags become markers
-MAX_ATTRIBUTE_PARTS: Final = 1000  # values in a tag plus characters outside them; tags with more are text
-MAX_BROKEN_MESSAGES: Final = 10  # limit per text; all messages after that count as broken, without a search
+MAX_ATTRIBUTE_PARTS: Final = 1000  # maximum number of quoted values and other characters in a tag; longer tags are text
+MAX_BROKEN_MESSAGES: Final = 10  # limit per text; all later messages count as broken without being searched
 # Code that ends only at its own end mark: comments, code and templates. They may contain tags, and may be inside tags.
 ENDS: Final = {"<!--": "-->", "<![CDATA[": "]]>", "<?": "?>", "<%": "%>", "{%": "%}", "{{": "}}", "{#": "#}"}
 DOCTYPE: Final = r"""<!DOCTYPE(?:"[^"]*"|'[^']*'|[^"'<>\[\]])*+(?:\[[^\]]*+\]\s*+)?>"""
@@ -35,7 +35,7 @@ WRITTEN_MARKS: Final = (
     r"|\[(?P<bb_close>/?)(?P<bb>b|i|u|s|url|quote|color|size|center|list)(?:=[^\[\]\n]{0,200})?\]"
     r"|\{\\(?P<style>[a-zA-Z]*)(?P<value>[^{}\s]{0,200})\}"
 )
-WRITTEN_BREAK: Final = r"(?<!\b[A-Za-z]:)(?<=[.!?:;,>])\\{1,2}[nrt]|\\{1,2}[nrt](?=[A-Z\W]|\Z)"  # but not in a path
+WRITTEN_BREAK: Final = r"(?<!\b[A-Za-z]:)(?<=[.!?:;,>])\\{1,2}[nrt]|\\{1,2}[nrt](?=[A-Z\W]|\Z)"  # but not in paths
 TAG_PATTERNS: Final[Mapping[str, re.Pattern[str]]] = {
     "html": re.compile(rf"(?P<code><[!?][^<>]*+>)|(?P<cut>{WRITTEN_BREAK})|{ELEMENT_TAG}|{WRITTEN_MARKS}"),
     "xml": re.compile(
@@ -116,7 +116,7 @@ def pieces_of(text: str, markup: MarkupName) -> Iterator[TextPiece]:
 
 
 def _tags(text: str, markup: MarkupName) -> Iterator[tuple[int, int, TextPiece, str]]:
-    """Yield the tags and other code of a text, with start, end and attributes."""
+    """Yield the tags and other code of a text, with their start, end and attributes."""
     code = list(closed_code(text))
     blank, at = list[str](), 0
     for start, end, _ in code:
@@ -133,7 +133,7 @@ def _tags(text: str, markup: MarkupName) -> Iterator[tuple[int, int, TextPiece, 
 
 
 def closed_code(text: str) -> Iterator[tuple[int, int, str]]:
-    """Yield start, end and kind of comments, declarations, templates and messages; the kind is text if it is plain text."""
+    """Yield the start, end and kind of each comment, declaration, template and message; plain text has the kind text."""
     at, missing, num_broken = 0, set[str](), 0
     while (found := CLOSED_CODE.search(text, at)) is not None:
         start, at = found.start(), found.end()
@@ -167,7 +167,7 @@ def _code_kind(raw: str) -> str:
 
 
 def _tag_piece(found: re.Match[str], raw: str, markup: MarkupName) -> TextPiece:
-    """A tag as a piece. found: match in a text in which other code is blanked"""
+    """A tag as a piece. found: match in a text in which other code is blanked out"""
     name, attributes = (found["name"] or ""), found["attributes"] or ""
     local = name.lower().rpartition(":")[2]
     if found["code"] is not None:
@@ -197,7 +197,7 @@ def _tag_piece(found: re.Match[str], raw: str, markup: MarkupName) -> TextPiece:
 
 
 def _single_of_pair(name: str, attributes: str) -> tuple[str, str] | None:
-    """Whether a single tag of a translation file opens or closes a pair, with the pair's name; None for other tags."""
+    """Whether a single tag of a translation file opens or closes a pair, and the pair's name; None for other tags."""
     if not attributes.endswith("/"):
         return None
     own = PAIR_NAME.search(attributes)
@@ -212,8 +212,8 @@ def _single_of_pair(name: str, attributes: str) -> tuple[str, str] | None:
 def with_breaks(pieces: Sequence[TextPiece], markup: MarkupName) -> list[TextPiece]:
     """Add breaks where tags separate texts without a space between them.
 
-    This happens at a tag between the end of a sentence and a capital letter. In XML with an unknown vocabulary it also
-    happens at a line break between two tags, and between the end of one element and the start of another.
+    This happens at a tag between the end of a sentence and a capital letter. In XML with an unknown vocabulary, it also happens
+    at a line break between two tags, and between the end of one element and the start of another.
     """
     result = list[TextPiece]()
     run = list[TextPiece]()  # the tags since the last text
@@ -232,7 +232,7 @@ def with_breaks(pieces: Sequence[TextPiece], markup: MarkupName) -> list[TextPie
 
 
 def _divided(before: str, run: Sequence[TextPiece], after: str, markup: MarkupName) -> list[TextPiece]:
-    """The tags between two texts, with a break if they separate the texts."""
+    """The tags between two texts. If they mark the end of a word or sentence, a break is added or a line break becomes one."""
     tags = [i for i, piece in enumerate(run) if piece.kind in ("open", "close")]
     names = [run[i].name.lower().rpartition(":")[2] for i in tags]
     is_unknown = [not INLINE.fullmatch(name) and name[:1].isalpha() and "/" not in name for name in names]

@@ -1,7 +1,7 @@
-"""Translates any text: several sentences, tags, glossaries, and repairs of failed translations.
+"""Translates any text: handles several sentences, tags and glossaries, and repairs failed translations.
 
 A text is a sequence of passages, which a model translates, and the text between them. `text_steps` yields the passages to
-translate next until the text is done. In this way the lines of a stream, or the requests to a server, share batches.
+translate next until the text is done. This way, the lines of a stream, or the requests to a server, share batches.
 """
 
 import math
@@ -33,9 +33,9 @@ from nmt.translate.requests import Request
 from nmt.translate.results import BROKEN, REPAIRED, TRUNCATED_TEXT, UNCHANGED, Candidate, Translation
 
 MAX_TEXT_CHARACTERS: Final = 1 << 20  # limit for lines that are split into sentences or have markup
-BETWEEN_BREAKS: Final = re.compile(r"[^\t\v\f\x1c-\x1e\x85\u2028\u2029]+")  # text between breaks other than line ends
+BETWEEN_BREAKS: Final = re.compile(r"[^\t\v\f\x1c-\x1e\x85\u2028\u2029]+")  # text between breaks that are not line ends
 DIAGONAL: Final = 10.0  # decay of weights with distance if there is no attention
-MIN_CLAUSE: Final = 20  # minimum characters per part if a sentence is retried in parts
+MIN_CLAUSE: Final = 20  # minimum number of characters per part if a sentence is retried in parts
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ Steps = Generator[Round, list[Translation], Translation]
 
 
 def text_steps(request: Request, settings: TextSettings, pipeline: Pipeline) -> Steps:
-    """Translate a text: yields rounds, receives their translations by `send`, and returns the text's translation."""
+    """Translate a text: yield rounds, receive their translations through `send`, and return the text's translation."""
     if request.error:
         return Translation(error=request.error)
     if settings.checks and doubles_apostrophes(request.text):
@@ -129,7 +129,7 @@ def _layout(text: str, settings: TextSettings, split: bool, pipeline: Pipeline) 
 def advance(
     text: Steps, answer: list[Translation] | None, waiting: dict[int, Round], number: int
 ) -> Translation | None:
-    """Continue a text. Returns its translation if it is done. If not, returns None and adds the next round to `waiting`.
+    """Continue a text. Returns its translation if it is done; otherwise returns None and adds the next round to `waiting`.
 
     answer: translations of the text's last round; None for the first call
     number: index of the text in `waiting`
@@ -143,14 +143,14 @@ def advance(
 
 
 def next_rounds(waiting: dict[int, Round]) -> tuple[bool, dict[int, Round]]:
-    """Take the rounds that can be translated together. Returns whether they are repairs, and the rounds by text."""
+    """Take the rounds that can be translated together. Returns whether they are repairs, and the rounds by index of the text."""
     is_repair = all(step.is_repair for step in waiting.values())
     numbers = [number for number, step in waiting.items() if step.is_repair == is_repair]
     return is_repair, {number: waiting.pop(number) for number in numbers}
 
 
 class _PassageTranslation(NamedTuple):
-    """A passage in the form that the model got, with its plain translation.
+    """A passage in the form given to the model, with its plain translation.
 
     problem: why the passage stays unchanged; empty if it was translated or has no words
     """
@@ -167,7 +167,7 @@ Search = Generator[Round, list[Translation], list[_PassageTranslation]]
 class _TextJob:
     """Translates the passages of a text.
 
-    tags: user symbols at the start of the text, such as the target language, which apply to all passages without tags
+    tags: user symbols at the start of the text, such as the target language; used for passages without tags of their own
     """
 
     def __init__(self, request: Request, settings: TextSettings, pipeline: Pipeline) -> None:
@@ -201,7 +201,7 @@ class _TextJob:
         contexts: Sequence[Context],
         is_repair: bool = False,
     ) -> Generator[Round, list[Translation], dict[int, list[str | _PassageTranslation]]]:
-        """Split some passages into parts, translate each part separately, and return them with the text between them."""
+        """Split some passages into parts, translate each part separately, and return the results with the text between them."""
         is_constrained = self.request.prefix or self.request.phrases
         layouts = {i: [passages[i]] if is_constrained else _halves(passages[i], self.pipeline) for i in numbers}
         parts = {i: [part for part in layout if isinstance(part, Passage)] for i, layout in layouts.items()}
@@ -228,7 +228,7 @@ class _TextJob:
         """Choose between the first translation of a passage and the retry, by the number of faults, and add a warning.
 
         first: the first translation, with its tags
-        signs: its faults
+        signs: faults of the first translation
         parts: the retried parts, and the text between them
         """
         plain = _plain(parts)
@@ -287,7 +287,7 @@ class _TextJob:
         return found
 
     def _checked(self, passage: Passage, way: Passage, answer: Translation) -> _PassageTranslation:
-        """The answer without candidates that lost something. If none is left, the unchanged passage and the problem."""
+        """Drop the candidates that lost something. If the best one did, return the unchanged passage and the problem."""
         if answer.error or not self.settings.checks:
             return _PassageTranslation(way, answer)
         whole = [row for row in answer.candidates if kept_in(way, row.text, self.is_spaced) is not None]
@@ -341,8 +341,8 @@ class _TextJob:
         return _joined([part if isinstance(part, str) else self._written(part) for part in parts])
 
     def _unit_weights(self, passage: Passage, candidate: Candidate, text: str, kept: Sequence[Kept]) -> Weights:
-        """The attention between the units of a passage and its translation. text: the candidate's text, with spaces"""
-        if not candidate.weights:  # markers keep their relative distance from the ends
+        """The attention between the units of a passage and of its translation. text: the candidate's text, with spaces"""
+        if not candidate.weights:  # without attention, markers keep their relative position
             rows, columns = (np.linspace(0, 1, len(side)) for side in (units(text, kept), source_units(passage)))
             weights: Weights = np.exp(-DIAGONAL * np.abs(rows[:, None] - columns))
             return weights
@@ -363,7 +363,7 @@ class _TextJob:
 
 
 def _pieces(passage: Passage, markup: MarkupName, pipeline: Pipeline, split: bool) -> list[str | Passage]:
-    """Split a passage into sentences and the white space around them. Between tags a line break counts as a space.
+    """Split a passage into sentences and the white space around them. In marked-up text, a line break counts as a space.
 
     split: False keeps the passage whole
     """
@@ -387,7 +387,7 @@ def _between(passage: Passage, spans: Sequence[Span], language: str) -> list[str
     language: language of the translation, which may need no space between sentences
     """
     text, usual = passage.text, "" if base_language(language) in UNSPACED_LANGUAGES else " "
-    places = [marker.position for marker in passage.markers] or [spans[0][0]]  # including markers at the ends
+    places = [marker.position for marker in passage.markers] or [spans[0][0]]  # including those at the ends
     spans = [(min(spans[0][0], places[0]), spans[0][1]), *spans[1:]]
     spans = [*spans[:-1], (spans[-1][0], max(spans[-1][1], places[-1]))]
     between = [text[: spans[0][0]]]
@@ -425,7 +425,7 @@ def _warned(translation: Translation, kind: str, message: str) -> Translation:
 def _joined(parts: Sequence[str | Translation]) -> Translation:
     """Join the translations of a text's parts, and the text between them.
 
-    Candidate k consists of the k-th, or last, candidate of each part, and has the sum of their log-probabilities and scores.
+    Candidate k consists of the k-th (or last) candidate of each part, and has the sum of their log-probabilities and scores.
     There is always at least one candidate, because the text between the parts stays.
     """
     own = [part for part in parts if isinstance(part, Translation)]

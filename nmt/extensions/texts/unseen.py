@@ -16,9 +16,9 @@ OTHER_SIGNS: Final = "%‰&@#*§¶†‡•/\\"  # signs that Unicode classifies
 
 
 def with_unseen_signs(passage: Passage, side: Side, write: Callable[[str], str]) -> Passage:
-    """Add the signs and numbers that the side's vocabulary lacks to the kept items. write: formats text between tags"""
+    """Add any signs and numbers that the side's vocabulary lacks to the kept items. write: formats text between tags"""
 
-    @cache  # called for each character of a long text
+    @cache  # because long texts repeat words and characters
     def lacks(part: str) -> bool:
         return UNK in side.encode(part)
 
@@ -33,7 +33,7 @@ def with_unseen_signs(passage: Passage, side: Side, write: Callable[[str], str])
 
 
 def _unseen(text: str, lacks: Callable[[str], bool], tags: Collection[str]) -> Iterator[tuple[int, int]]:
-    """Yield the positions of signs and numbers that a vocabulary lacks. Numbers and inner signs belong to their word."""
+    """Yield the positions of symbols and numbers that are missing from a vocabulary. Those inside words are skipped."""
     for word in re.finditer(r"\S+", text):
         if word[0] in tags or not lacks(word[0]):
             continue
@@ -46,10 +46,10 @@ def _unseen(text: str, lacks: Callable[[str], bool], tags: Collection[str]) -> I
             if not signs or num_neighbours > any(not text[i].isnumeric() for i in signs):
                 continue
             if lacks(text[signs[0] : signs[-1] + 1]):
-                unseen = [i for i in signs if lacks(text[i])] or signs  # the vocabulary may have each sign alone
+                unseen = [i for i in signs if lacks(text[i])] or signs  # the vocabulary may contain each sign alone
                 yield unseen[0], unseen[-1] + 1
 
 
 def _is_sign(character: str) -> bool:
-    """Whether a character is a digit or a symbol, but not punctuation, which differs between languages."""
+    """Whether a character is a digit or a symbol. Punctuation does not count, because it differs between languages."""
     return unicodedata.category(character)[0] in "NS" or character in OTHER_SIGNS

@@ -1,4 +1,4 @@
-"""Patterns for words in any script. Letters include their marks; in scripts without spaces each letter is a word.
+"""Patterns for words in any script. Letters include their marks; in scripts without spaces, each letter is a word.
 
 Python's `re` has no classes for scripts, and does not count marks as letters.
 """

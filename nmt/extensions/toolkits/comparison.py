@@ -1,4 +1,4 @@
-"""Compares the log-probabilities of a converted model with those of the other toolkit, if that is installed."""
+"""Compares the log-probabilities of a converted model with those of the other toolkit, if it is installed."""
 
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -26,7 +26,7 @@ MAX_NATS_APART: Final = 1e-3  # in nats; a larger difference causes a warning
 
 def compare_export(toolkit: Toolkit, loaded: LoadedModel, output: Path) -> None:
     """Read an exported model back, and compare its log-probabilities with the toolkit's."""
-    log.info(f"{output}: {toolkit.options.model[0]} exported for {toolkit.part_name}")
+    log.info(f"exported {toolkit.options.model[0]} to {output} for {toolkit.part_name}")
     imported = toolkit.read(output, TextFiles((loaded.pipeline.source_lang, loaded.pipeline.target_lang)))
     compare_with_toolkit(toolkit, imported, imported.build())
 
@@ -40,7 +40,7 @@ def compare_with_toolkit(toolkit: Toolkit, imported: ImportedModel, model: Model
         return
     try:
         pairs = list(toolkit.scores(imported))
-    except Exception as error:  # the other toolkit may raise anything; the model is already written
+    except Exception as error:  # the other toolkit may raise any exception, and the model has already been written
         log.warn(f"comparison with {toolkit.package} failed: {type(error).__name__}: {one_line(str(error))}")
         return
     own = force_decode(model, [np.array(pair.source) for pair in pairs], [pair.target for pair in pairs])

@@ -1,6 +1,6 @@
 """Imports folders of Hugging Face's MarianMTModel (https://huggingface.co/docs/transformers/model_doc/marian).
 
-Its positions are the paper's sinusoids with all sines before all cosines. Reordering the dimensions of all states converts
+These models use the paper's sinusoids with all sines before all cosines. Reordering the dimensions of all states converts
 a model to nmt's order without changing any result. If the files contain a different table of positions, that table is used.
 """
 
@@ -103,7 +103,7 @@ def read_huggingface(folder: Path, files: TextFiles) -> ImportedModel:
         options = _options(config, positions, is_shared, folder)
         start = config.decoder_start_token_id
         if not 0 <= start < len(tables[1]):
-            raise ValueError(f"decoder_start_token_id is {start}, but there are only {len(tables[1]):,} entries")
+            raise ValueError(f"decoder_start_token_id is {start}, but there are only {len(tables[1]):,} token ids")
 
         def part(place: Place) -> tuple[Array, Array]:
             name = f"model.{place.side}.layers.{place.layer}.{TORCH_PARTS[place.part]}"
@@ -159,12 +159,12 @@ def _side(folder: Path, language: str, vocabulary: str, segmenter: str, size: in
 
 
 def sines_before_cosines(width: int) -> Indices:
-    """For each dimension of the paper's sinusoids, its index in the order with all sines first: (D,)."""
+    """The index of each dimension of the paper's sinusoids in an order with all sines first: (D,)."""
     return np.arange(width).reshape(2, -1).T.flatten()
 
 
 def _positions(arrays: Mapping[str, Any], width: int) -> tuple[str, Indices | None]:
-    """The value of --positions, and the order of the states' dimensions that it needs; None if the order does not change."""
+    """The value of --positions, and the order of the states' dimensions that it requires; None if the order stays the same."""
     names = [f"model.{side}.embed_positions.weight" for side in STACKS]
     tables = [array_of(arrays, name) for name in names if name in arrays]
     for form, order in (("sinusoidal", sines_before_cosines(width)), ("t2t-sinusoidal", None)):

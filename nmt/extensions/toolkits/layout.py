@@ -29,7 +29,7 @@ PARTS: Final = {  # nmt's linear layer or norm -> the parts that it joins
     "cross_attention_residual.norm": ("cross.norm",),
     "feed_forward_residual.norm": ("norm",),
 }
-RECURRENT_PARTS: Final = {  # parts that take the place of self-attention in SSRU decoders
+RECURRENT_PARTS: Final = {  # parts that replace self-attention in SSRU decoders
     "self_attention.values": ("recurrence.values",),
     "self_attention.forget": ("recurrence.forget",),
 }
@@ -71,7 +71,7 @@ PartReader = Callable[[Place], tuple[Array, Array]]
 
 @contextmanager
 def reading(what: str, place: object) -> Iterator[None]:
-    """Convert errors about unexpected content, including array sizes, to an ArtefactError `PLACE: not WHAT: why`."""
+    """Convert errors about unexpected content, including array sizes, to an ArtefactError: `PLACE: not WHAT: why`."""
     with expecting(what, place):
         try:
             yield
@@ -119,7 +119,7 @@ def array_of(arrays: Mapping[str, Any], *names: str, dims: int | None = 2) -> Ar
     """The first existing array or tensor with one of these names, as float32.
 
     dims: required number of dimensions; None for any number
-    Raises ValueError if there is none, or if it is empty, has other dimensions, or is not a plain array of numbers.
+    Raises ValueError if there is none, or if it is empty, has the wrong number of dimensions, or is not a plain array of numbers.
     """
     name = next((name for name in names if name in arrays), None)
     if name is None:

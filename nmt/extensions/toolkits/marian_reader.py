@@ -35,7 +35,7 @@ from nmt.symbols import EOS, SYMBOLS, UNK
 
 MODEL_SETTINGS: Final = "special:model.yml"  # array of the npz that holds the settings: YAML, followed by NUL
 OUTPUT: Final = (
-    "decoder_ff_logit_out"  # prefix of the output layer's arrays: _W, or in newer versions its transpose _Wt
+    "decoder_ff_logit_out"  # prefix of the output layer's arrays; _W or, in newer versions, _Wt (transposed) follows
 )
 MARIAN_EOS, MARIAN_UNK = 0, 1
 OPUS_SEGMENTERS: Final = ("source.spm", "target.spm")  # segmenters in OPUS-MT's folders
@@ -180,7 +180,7 @@ def to_yaml(table: Mapping[str, Any]) -> bytes:
 
 
 def read_yaml(content: bytes, place: object, as_text: bool = False) -> dict[str, Any]:
-    """Decode a table from YAML. as_text: keep all values as texts, including numbers and words such as `no` and `01`"""
+    """Decode a table from YAML. as_text: keep all values as text, including words such as `no` and numbers such as `01`"""
     yaml = import_yaml()
     kind = "BaseLoader" if as_text else "SafeLoader"
     with expecting("YAML", place):
@@ -205,7 +205,7 @@ def _options(settings: Mapping[str, Any], joint: bool, file: Path) -> Transforme
     )
     if processes not in PROCESSES:
         supported = "postprocess dan, or preprocess n with postprocess da and postprocess-top n"
-        raise UserError(f"{quoted(file)}: the order of its layers' norms is not supported (supported: {supported})")
+        raise UserError(f"{quoted(file)}: this placement of layer norms is not supported (supported: {supported})")
     is_tied = settings.get("tied-embeddings-all") or settings.get("tied-embeddings")
     options = {
         "norm_position": PROCESSES[processes],

@@ -16,8 +16,8 @@ from nmt.weight_formats.base import weight_format
 def export_model(loaded: LoadedModel, output: Path, weights: str = FLOAT32) -> None:
     """Write a model folder, completely or not at all, with the temperature of the model's calibration.
 
-    weights: format of the written weights; also converts those of the loaded model. The temperature stays, because rounding
-        hardly changes the probabilities
+    weights: format of the written weights; those of the loaded model are converted too. The temperature is kept, because
+        rounding hardly changes the probabilities
     """
     if (wanted := weight_format(weights)) is not None:
         wanted.convert(loaded.model)
@@ -53,6 +53,6 @@ def first_layers(loaded: LoadedModel, encoder: int | None, decoder: int | None) 
     take_weights(model, {name: weights[name] for name in weights_of(model)}, loaded.folder)
     if loaded.temperature is not None:
         log.warn(
-            f"{quoted(loaded.folder)}: the export is not calibrated, as it has fewer layers (run nmt score --calibrate on it)"
+            f"{quoted(loaded.folder)}: the export has fewer layers, so it is not calibrated (run nmt score --calibrate on it)"
         )
     return replace(loaded, model=model.eval(), facts=facts, temperature=None)

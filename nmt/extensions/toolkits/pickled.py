@@ -28,18 +28,16 @@ def read_pickled(path: Path, *allowed: type) -> Any:
         except pickle.UnpicklingError as error:
             reason = next((line for line in str(error).split("\n") if "Unsupported" in line), str(error).split("\n")[0])
             raise ArtefactError(
-                f"{quoted(path)}: the file contains more than tensors, which is unsafe: {quoted(reason)}"
+                f"{quoted(path)}: the file contains objects other than tensors, which is unsafe: {quoted(reason)}"
             ) from None
         except (OSError, RuntimeError, ValueError, EOFError, LookupError, TypeError, AttributeError) as error:
-            if (
-                isinstance(error, OSError) and error.errno != errno.EINVAL
-            ):  # EINVAL is due to an offset outside the file
+            if isinstance(error, OSError) and error.errno != errno.EINVAL:  # EINVAL means an offset outside the file
                 raise
             raise ArtefactError(f"{quoted(path)}: not a file that torch.save wrote: {quoted(error)}") from None
 
 
 def check_archive(path: Path) -> None:
-    """Raise ArtefactError for a zip archive that is damaged or would expand far beyond its size, before it is read."""
+    """Raise ArtefactError if a zip archive is damaged or would expand far beyond its size. Called before the archive is read."""
     try:
         if not zipfile.is_zipfile(path):
             return

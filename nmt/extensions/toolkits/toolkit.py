@@ -30,7 +30,7 @@ class ScoredPair:
 class Toolkit:
     """Reads or writes the models of a toolkit, or does both.
 
-    order: `nmt import --format auto` tries toolkits in this order, lowest first, then by name
+    order: `nmt import --format auto` tries the toolkits with the lowest order first; names break ties
     kind: kind in the manifest of a written folder; by default the toolkit's name
     package: Python package that computes `scores`; empty if there is none
     """
@@ -45,7 +45,7 @@ class Toolkit:
 
     @classmethod
     def recognizes(cls, path: Path) -> bool:
-        """Whether the file names at a path look like a model of this toolkit."""
+        """Whether the file names at a path look like those of a model of this toolkit."""
         return False
 
     def read(self, path: Path, files: TextFiles) -> ImportedModel:

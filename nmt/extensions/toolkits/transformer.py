@@ -1,4 +1,4 @@
-"""Converts another toolkit's Transformer to a model folder: its weights by nmt's names, and its text pipeline."""
+"""Converts another toolkit's Transformer to a model folder: its weights under nmt's names, and its text pipeline."""
 
 import re
 from collections import Counter
@@ -50,7 +50,7 @@ class TextFiles:
     tokenizer: str = "none"
 
     def named_languages(self, source: object, target: object) -> tuple[str, str]:
-        """The chosen languages, or the model's own by default. Raises UserError if nothing names them."""
+        """The chosen languages, or the model's own by default. Raises UserError if there are none."""
         named = [given or found for given, found in zip(self.languages, (source, target), strict=True)]
         for language, flag in zip(named, ("source", "target"), strict=True):
             if not isinstance(language, str) or not language:
@@ -65,7 +65,7 @@ class ImportedSide:
     """The text pipeline of a side, and the entry in the other model's vocabulary for each nmt entry.
 
     rows: (V,) index in the other vocabulary; -1 for PAD and BOS
-    is_copy: (V,) whether an nmt entry has no counterpart and uses the one for the unknown word
+    is_copy: (V,) whether an nmt entry has no counterpart and uses the row of the unknown word
     """
 
     side: Side
@@ -87,11 +87,11 @@ class ImportedSide:
         """Make a side from the entries of the other vocabulary.
 
         ids: id of each text
-        size: number of all entries, with or without a name
+        size: number of entries, including those without a name
         unk, eos: ids of these control symbols
-        segmenter: a SentencePiece model or merges of subword-nmt; None for words between spaces
+        segmenter: a SentencePiece model or merges of subword-nmt; None if the entries are whole words
         place: location of the segmenter or the vocabulary, for errors
-        Raises ArtefactError for invalid files, and UserError for a vocabulary of pieces without their segmenter.
+        Raises ArtefactError for invalid files, and UserError for a vocabulary of pieces without its segmenter.
         """
         tags = tuple(tag for text in ids if LANGUAGE_TAG.fullmatch(tag := text.removeprefix(SPACE_MARK)))
 
@@ -132,7 +132,7 @@ class ImportedSide:
         return np.ascontiguousarray(chosen, dtype=np.float32)
 
     def biases(self, bias: Array | None) -> Array:
-        """Convert the biases of the logits: (V',), or None for zeros, -> (V,)."""
+        """Convert the biases of the logits: (V',) -> (V,). bias: None for zeros"""
         if bias is not None and len(bias) <= self.rows.max():
             raise ValueError(
                 f"the logits have {len(bias):,} biases, but the vocabulary has {self.rows.max() + 1:,} entries"
@@ -183,7 +183,7 @@ class ImportedModel:
         first: (D,) the decoder's first input; None for zeros
         output: (V', D) weights of an output layer that is not tied
         bias: (V',) biases of the logits
-        positions: (P, D) learned tables for source and target; a shorter table is extended by its last row
+        positions: (P, D) learned tables for source and target; a shorter table is extended with its last row
         """
         source, target = sides
         weights = read_layers(options, layers)
@@ -228,7 +228,7 @@ def _check_whole_words(words: Collection[str], place: object) -> None:
 
 
 def only_file(path: Path, ending: str, without: str = "") -> Path:
-    """The file itself, or the only file with a suffix in a folder. without: text in the names of files to ignore
+    """The file itself or, for a folder, its only file with the given suffix. without: text in the names of ignored files
 
     Raises UserError for a folder with no such file, or with several.
     """
@@ -241,7 +241,7 @@ def only_file(path: Path, ending: str, without: str = "") -> Path:
 
 
 def same_vocabulary(source: ImportedSide, target: ImportedSide) -> bool:
-    """Whether both sides segment text in the same way into the same entries, and so may share embeddings."""
+    """Whether both sides segment text in the same way into the same entries, so that they may share embeddings."""
     return (
         source.side.settings.subword == target.side.settings.subword
         and source.side.vocabulary.to_bytes() == target.side.vocabulary.to_bytes()
@@ -288,8 +288,8 @@ def distinct_pieces(side: Side, place: object) -> list[str]:
     if len(set(pieces)) < len(pieces):
         twice = quoted(next(piece for piece, times in Counter(pieces).items() if times > 1))
         raise UserError(
-            f"{quoted(place)}: two entries of its vocabulary have the same name '{twice}' (one may be a control symbol), "
-            "which other toolkits cannot tell apart"
+            f"{quoted(place)}: two entries of its vocabulary are named '{twice}' (one may be a control symbol), but "
+            "other toolkits need unique names"
         )
     return pieces
 
@@ -308,14 +308,14 @@ def segmenters_of(loaded: LoadedModel, toolkit: str) -> tuple[bytes, bytes]:
         }
         if step := next((step for step, is_so in steps.items() if is_so), None):
             raise UserError(
-                f"{quoted(loaded.folder)}: {toolkit} supports only SentencePiece, but the model's text needs {step}"
+                f"{quoted(loaded.folder)}: {toolkit} supports only SentencePiece, but the model's text pipeline uses {step}"
             )
         models.append(side.vocabulary.to_bytes())
     return models[0], models[1]
 
 
 def arrays_of(loaded: LoadedModel) -> dict[str, Array]:
-    """The weights of a model by nmt's names. Tied layers appear under the name of each layer."""
+    """The weights of a model by nmt's names. Tied weights appear under the name of each layer that uses them."""
     named = loaded.model.named_parameters(remove_duplicate=False)
     layer_weights = {name: weight for name, weight in named if name.startswith(("encoder.", "decoder."))}
     return {name: tensor.detach().numpy() for name, tensor in (weights_of(loaded.model) | layer_weights).items()}

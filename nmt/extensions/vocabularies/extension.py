@@ -40,7 +40,7 @@ NewEntry = tuple[str] | tuple[str, str]
 
 
 def given_entries(path: Path, pipeline: Pipeline) -> list[str]:
-    """The words of a file, one per line. Raises InputError for a line that the text steps never leave as one word."""
+    """The words of a file, one per line. Raises InputError for a line that neither side's text steps leave as one word."""
     lines = [(number, line) for number, line in enumerate(read_lines(path), 1) if line]
     for number, word in lines:
         prepared = {side.prepare([word])[0] for side in (pipeline.source, pipeline.target)}
@@ -93,7 +93,7 @@ def extended(vocabulary: Vocabulary, given: Sequence[str], counts: Mapping[str, 
         if changed:
             raise UserError(
                 f"'{quoted(changed[0])}' cannot be an entry, because the SentencePiece model splits or changes it (drop it, "
-                "or the entry that it starts with)"
+                "or the shorter entry that it starts with)"
             )
         return _extended_sentencepiece(with_given, counts, limit)
     raise UserError(f"a vocabulary of type {type(vocabulary).__name__} cannot be extended")
@@ -125,7 +125,7 @@ def _extended_codes(
     user_symbols = (*vocabulary.user_symbols, *given)
     uncut = frozenset(user_symbols)
     known = {name.removesuffix(PIECE_MARK) if name.endswith(PIECE_MARK) else name + WORD_END for name in names}
-    marks = PIECE_MARK, WORD_END  # inside a word, these could make two pieces with the same name
+    marks = PIECE_MARK, WORD_END  # inside a word, these could result in two pieces with the same name
     learnable = [word for word in counts if word and word not in uncut and not any(mark in word for mark in marks)]
     words = [(symbols(word), counts[word]) for word in learnable]
     learnt = [entry for entry, _ in learn_entries(words, known, known, limit)]
@@ -163,7 +163,7 @@ def _extended_sentencepiece(
 
 
 def cut_words(model: bytes, words: Sequence[str]) -> dict[str, list[str]]:
-    """Split each word into the texts of its pieces. Unknown parts, and parts split into bytes, become characters."""
+    """Split each word into the texts of its pieces. Unknown parts, and parts split into bytes, are split into characters."""
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     rows = zip(words, processor.encode(words, out_type=int), processor.encode(words, out_type=str), strict=True)
     result = {}
@@ -183,7 +183,7 @@ def cut_words(model: bytes, words: Sequence[str]) -> dict[str, list[str]]:
 def learn_entries(
     words: Sequence[tuple[list[str], int]], joinable: Iterable[str], taken: Iterable[str], limit: int
 ) -> list[tuple[NewEntry, int]]:
-    """Learn new entries from words, the most frequent first, each with its count. Ties are ordered by code points.
+    """Learn new entries from words, the most frequent first, each with its count. Code points break ties.
 
     words: symbols of each distinct word, and its count
     joinable: symbols that may be merged with a neighbour
@@ -246,7 +246,7 @@ def _joined(symbols: list[str], entry: NewEntry) -> list[str]:
 
 
 def is_extension(new: Pipeline, old: Pipeline) -> bool:
-    """Whether `new` equals `old` except for entries added to the end of its vocabularies, and perhaps tags or a context."""
+    """Whether `new` equals `old` except for entries added to the end of its vocabularies, and possibly tags or a context."""
     old = with_symbols(old, [symbol for symbol in new.target.settings.user_symbols if is_tag(symbol)])
     old = old.with_context(new.context) if new.context else old
     suffixes = tuple(side.vocabulary.suffix for one in (new, old) for side in (one.source, one.target))
@@ -270,7 +270,7 @@ def _starts_with(new: Vocabulary, old: Vocabulary) -> bool:
 
 
 def parts_of_new_entries(new: Vocabulary, old: Vocabulary) -> list[list[int]]:
-    """For each added entry, the old vocabulary's ids of its text; UNK for an unknown word or character."""
+    """For each added entry, the ids of its text in the old vocabulary; UNK for an unknown word or character."""
     tokens = range(old.size, new.size)
     if isinstance(old, CodesVocabulary):
         return [_ids_of_codes(old, new.piece(token)) for token in tokens]

@@ -27,8 +27,8 @@ NO_TOKEN: Final = -1
 class WordSegmentations(NamedTuple):
     """The ways to split a word of n symbols, as the bytes of arrays that `join_rows` reads.
 
-    symbols: (n, 2) int32, the token of each single symbol, NO_TOKEN if the vocabulary has none; and the token from
-        `nmt prepare` that starts at each symbol, NO_TOKEN inside a token
+    symbols: (n, 2) int32, the token of each single symbol (NO_TOKEN if the vocabulary has none), and the token from `nmt
+        prepare` that starts there (NO_TOKEN inside a token)
     steps: (M, 4) int32, begin, middle, end and token of each step, in the order of processing; see the subclasses
     shares: (M,) float64, probabilities of the steps; empty for merges
     """
@@ -74,7 +74,7 @@ class Segmentations(ABC):
 
 
 class MergeSegmentations(Segmentations):
-    """Splits by byte-pair encoding. A step merges the parts from begin to middle and from middle to end, in order of rank."""
+    """Lists splits by byte-pair encoding. A step merges two parts, begin to middle and middle to end, in order of rank."""
 
     @abstractmethod
     def _merges(self, word: str, begin: int, end: int) -> Sequence[tuple[float, int]]:
@@ -110,7 +110,7 @@ class PieceSegmentations(Segmentations):
 
 
 class SentencepieceMerges(PieceSegmentations, MergeSegmentations):
-    """Splits by a SentencePiece BPE model. Two symbols merge if they form a piece; the highest score comes first."""
+    """Lists splits by a SentencePiece BPE model. Two symbols merge if they form a piece; the highest score comes first."""
 
     def __init__(self, pieces: Sequence[Piece]) -> None:
         """Raises UserError for pieces that are marked as unused."""
@@ -124,7 +124,7 @@ class SentencepieceMerges(PieceSegmentations, MergeSegmentations):
 
 
 class CodesMerges(MergeSegmentations):
-    """Splits by merges of subword-nmt. Two symbols merge if their pair is in the list."""
+    """Lists splits by merges of subword-nmt. Two symbols merge if their pair is in the list."""
 
     def __init__(self, vocabulary: CodesVocabulary) -> None:
         """Raises UserError for merges with a separate symbol for the end of a word."""
@@ -160,10 +160,10 @@ class CodesMerges(MergeSegmentations):
 
 
 class UnigramSegmentations(PieceSegmentations):
-    """Splits by a unigram model. A step is a piece from begin to end; shares accumulate over pieces with the same end.
+    """Lists splits by a unigram model. A step is a piece from begin to end; shares accumulate over pieces with the same end.
 
-    A piece's share is the probability that it is the last piece, over all ways to split the word up to its end. The
-    probability of a way is the product of its pieces' probabilities to the power of alpha (Kudo, 2018, section 3.2).
+    A piece's share is the probability that it is the last piece, over all ways to split the word up to there. The probability
+    of a split is the product of its pieces' probabilities to the power of alpha (Kudo, 2018, section 3.2).
     """
 
     def __init__(self, pieces: Sequence[Piece], alpha: float) -> None:
@@ -173,7 +173,7 @@ class UnigramSegmentations(PieceSegmentations):
     def _steps(self, word: str, alone: Sequence[int]) -> tuple[list[tuple[int, int, int, int]], list[float]]:
         steps: list[tuple[int, int, int, int]] = []
         shares: list[float] = []
-        totals = [0.0]  # log of the summed weights of all ways to split the word up to each symbol; -inf if none
+        totals = [0.0]  # for each position, the log of the summed weights of all splits up to it; -inf if none
         for end in range(1, len(word) + 1):
             begins, logs = [], []
             for begin in range(max(0, end - self._longest), end):
@@ -194,7 +194,7 @@ class UnigramSegmentations(PieceSegmentations):
 def segmentations_of(vocabulary: Vocabulary, alpha: float) -> Segmentations:
     """Make the Segmentations for a vocabulary. alpha: exponent of a unigram model's probabilities
 
-    Raises UserError if words can be split in one way only.
+    Raises UserError if words can be split in only one way.
     """
     if isinstance(vocabulary, CodesVocabulary):
         return CodesMerges(vocabulary)
@@ -206,6 +206,6 @@ def segmentations_of(vocabulary: Vocabulary, alpha: float) -> Segmentations:
         if kind == UNIGRAM_MODEL:
             return UnigramSegmentations(pieces, alpha)
     raise UserError(
-        "words and characters can be split in one way only (prepare the data with --subword bpe, unigram or subword-nmt, "
+        "words and characters can be split in only one way (prepare the data with --subword bpe, unigram or subword-nmt, "
         "or drop --subword-sampling)"
     )

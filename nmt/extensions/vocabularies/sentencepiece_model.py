@@ -1,7 +1,7 @@
 """Rewrites a SentencePiece model, a protocol buffer, with other pieces or with its pieces in a different order.
 
-SentencePiece segments by the texts and scores of pieces, so their order is arbitrary. Message and field numbers are those of
-sentencepiece_model.proto.
+SentencePiece segments by the texts and scores of the pieces, so the order of pieces is arbitrary. Message and field numbers are
+those of sentencepiece_model.proto.
 """
 
 import re
@@ -30,14 +30,14 @@ ADD_DUMMY_PREFIX: Final = 3  # fields of NormalizerSpec
 REMOVE_EXTRA_WHITESPACES: Final = 4
 MODEL_TYPE: Final = 3  # a field of TrainerSpec
 UNIGRAM_MODEL, BPE_MODEL = 1, 2  # values of MODEL_TYPE; the others are words and characters
-ID_FIELDS: Final = {UNK: 40, BOS: 41, EOS: 42, PAD: 43}  # fields of TrainerSpec; each name's field is 5 higher
+ID_FIELDS: Final = {UNK: 40, BOS: 41, EOS: 42, PAD: 43}  # fields of TrainerSpec for ids; those for names are 5 higher
 SENTENCEPIECE_START: Final = b"\n"  # first byte of a model: the tag of the field PIECES
 LANGUAGE_TAG: Final = re.compile(r">>\S+<<")  # language tags of OPUS-MT's multilingual models
 UNUSED_NAME: Final = "<unused"  # prefix of the names of entries that no text uses
 
 
 def read_model(model: bytes) -> tuple[int, list[Piece]]:
-    """The model's type (UNIGRAM_MODEL, BPE_MODEL, or words or characters) and its pieces. Raises ValueError."""
+    """The model's type (a value of MODEL_TYPE) and its pieces. Raises ValueError for anything but a SentencePiece model."""
     specs = (content for field, content in fields_of(model) if field == TRAINER_SPEC and isinstance(content, bytes))
     types = [
         value for spec in specs for field, value in fields_of(spec) if field == MODEL_TYPE and isinstance(value, int)
@@ -46,7 +46,7 @@ def read_model(model: bytes) -> tuple[int, list[Piece]]:
 
 
 def with_pieces(model: bytes, pieces: Sequence[Piece], ids: Mapping[int, int]) -> bytes:
-    """The same model with other pieces. ids: ids of control symbols from nmt.symbols; a symbol that is missing here gets no id"""
+    """The same model with other pieces. ids: ids of control symbols from nmt.symbols; missing symbols get no id"""
     rest = b"".join(
         _bytes_field(field, content)
         for field, content in fields_of(model)
@@ -62,7 +62,7 @@ def with_pieces(model: bytes, pieces: Sequence[Piece], ids: Mapping[int, int]) -
 
 
 def with_more_pieces(model: bytes, pieces: Sequence[Piece]) -> bytes:
-    """The same model with more pieces at the end. Concatenated messages are merged, so appending their fields is enough."""
+    """The same model with more pieces at the end. Concatenated messages are merged, so appending the new fields is enough."""
     return model + b"".join(_bytes_field(PIECES, _encoded(piece)) for piece in pieces)
 
 
@@ -83,7 +83,7 @@ def rearranged(model: bytes, ids: Mapping[str, int], size: int, unk: int, eos: i
     """Reorder a model to nmt's ids, for another toolkit's vocabulary that has its own ids for the pieces.
 
     ids: the other vocabulary's ids by piece
-    size: number of its entries, with or without a name
+    size: number of its entries, including those without a name
     unk, eos: ids of its control symbols
     returns: the model, and the other vocabulary's id for each of nmt's ids; -1 for PAD and BOS, which it may lack
 

@@ -26,7 +26,7 @@ LABEL_CELLS: Final = 10
 
 
 class RunningCurve:
-    """The course of a number over a whole run, as means over equal stretches, in bounded memory. last: the latest value"""
+    """The values of a number over a whole run, as means over equal intervals, in bounded memory. last: the latest value"""
 
     def __init__(self) -> None:
         self.points: list[float] = []
@@ -45,11 +45,11 @@ class RunningCurve:
 
 
 class TrainingDisplay:
-    """Draws the state of a run every second, with open progress bars below it. Log lines appear above it."""
+    """Draws the state of a run every second, with the active progress bars below it. Log lines appear above it."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
-        self._shown: tuple[RunStatus, float] | None = None  # the latest status, and when it arrived
+        self._shown: tuple[RunStatus, float] | None = None  # the latest status and the time when it arrived
         self._curves: dict[str, RunningCurve] = {}
         self.examples: Sequence[tuple[str, str, str]] = ()  # (source, translation, reference) of the last validation
         self._live = Live(
@@ -57,7 +57,7 @@ class TrainingDisplay:
             console=log.console,
             refresh_per_second=1,
             transient=True,
-            redirect_stdout=False,  # stdout may be a file of results
+            redirect_stdout=False,  # stdout may go to a file of results
         )
 
     def start(self) -> None:

@@ -31,7 +31,7 @@ class Record:
     """A line of metrics.jsonl: an update or a validation.
 
     update: number of the update
-    eflop: cost of all updates until then, in 10^18 floating-point operations; None if it was not recorded
+    eflop: cost of all updates so far, in 10^18 floating-point operations; None if it was not recorded
     values: the other numbers by name; those of validations start with "valid_". Values that are null, because the number was
         not finite, are skipped
     """
@@ -52,7 +52,7 @@ Minutes = Annotated[float, msgspec.Meta(ge=0, le=1e12)]  # excludes infinity
 class CheckpointFacts(msgspec.Struct):
     """The facts in a checkpoint's manifest, in addition to the list of its files.
 
-    minutes: minutes of training until then
+    minutes: minutes of training so far
     ranks: number of devices
     cost_is_measured: whether the cost of an update was measured rather than counted by the model
     """
@@ -73,7 +73,7 @@ class SavedScore(msgspec.Struct):
 
 
 class TranslationStats(msgspec.Struct):
-    """The value that is used from the output of `nmt translate --stats`. lines_per_second: speed after the model was loaded"""
+    """The part of the output of `nmt translate --stats` that is used. lines_per_second: speed after the model was loaded"""
 
     lines_per_second: float
 
@@ -85,7 +85,7 @@ class History:
     folder: folder of the run
     pair: languages, such as "en-de"
     model: name of the model
-    preset: the preset that matches its settings, except for its length; None if there is none
+    preset: the preset that matches the run's settings, except for the length; None if there is none
     parameters: number of weights
     updates: one record per update
     validations: one record per validation, with the cost of the update before it
@@ -112,7 +112,7 @@ class History:
 
     @property
     def tflops(self) -> float | None:
-        """10^12 floating-point operations per second, sustained until the newest checkpoint, including validations and saving."""
+        """TFLOPS (10^12 operations per second), sustained until the newest checkpoint, including validations and saving."""
         newest = self.newest
         eflop = next((record.eflop for record in reversed(self.updates) if record.update == newest.update), None)
         return None if eflop is None or not newest.minutes else eflop * 1e6 / (60 * newest.minutes)
@@ -129,7 +129,7 @@ class History:
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Target tokens per second, sustained until the newest checkpoint, including validations and saving."""
+        """Target tokens per second, sustained until the newest checkpoint, including the time for validations and saving."""
         tokens = self._tokens_until(self.newest.update)
         return None if tokens is None or not self.newest.minutes else tokens / (60 * self.newest.minutes)
 
@@ -139,7 +139,7 @@ class History:
 
     @property
     def best_bleu(self) -> Record | None:
-        """The validation with the highest BLEU; the first one if several are equal."""
+        """The validation with the highest BLEU; the first of those that tie."""
         scored = [record for record in self.validations if "valid_bleu" in record.values]
         return max(scored, key=lambda record: record.values["valid_bleu"], default=None)
 
@@ -147,7 +147,7 @@ class History:
 def read_run(folder: Path) -> History:
     """The history of a run.
 
-    Raises UserError if the folder is not a run, ArtefactError if it is damaged or has no complete checkpoint.
+    Raises UserError if the folder is not a run, and ArtefactError if it is damaged or has no complete checkpoint.
     """
     updates, validations = read_records(folder)
     checkpoint = _newest(folder)
@@ -171,33 +171,33 @@ def runs_in(folder: Path) -> list[Path]:
 def named_runs(names: Iterable[str]) -> list[Path]:
     """The runs that names stand for: a run itself, even if its folder contains others, or all runs in a folder.
 
-    Any other name stays as it is; reading it raises the error.
+    Any other name is returned as it is; reading it will raise an error.
     """
     folders = list(map(Path, names))
     return [run for folder in folders for run in ([] if is_run(folder) else runs_in(folder)) or [folder]]
 
 
 def runs_here(command: str) -> list[Path]:
-    """The working directory if it is a run, and the runs in it and in its folder `runs`. Raises UserError if there are none.
+    """The working directory if it is a run, and the runs in it and in its subfolder `runs`. Raises UserError if there are none.
 
     command: the command that the error suggests
     """
     here = Path()
     found = [*([here] if is_run(here) else []), *runs_in(here), *runs_in(here / "runs")]
     if not found:
-        raise UserError(f"no runs in this folder or in its folder runs (write `nmt {command} RUN`)")
+        raise UserError(f"no runs in this folder or in its subfolder 'runs' (name one: `nmt {command} RUN`)")
     return found
 
 
 def read_records(folder: Path) -> tuple[list[Record], list[Record]]:
     """The records of a run's updates and validations. An incomplete last line, which is being written, is skipped.
 
-    Raises UserError if the folder is not a run, ArtefactError for a line that is not a record.
+    Raises UserError if the folder is not a run, and ArtefactError for a line that is not a record.
     """
     path = folder / METRICS_FILE
     if (folder / SWEPT_FILE).is_file():
         raise UserError(
-            f"{quoted(folder)} is a sweep (the same `nmt sweep` command prints its table, and its charts with --html)"
+            f"{quoted(folder)} is a sweep (run its `nmt sweep` command again to print the table, or with --html for charts)"
         )
     if not path.is_file():
         raise UserError(
@@ -223,9 +223,9 @@ def read_records(folder: Path) -> tuple[list[Record], list[Record]]:
 
 
 def _newest(run: Path) -> Artefact:
-    """The newest complete checkpoint. A run in progress may delete one in the meantime.
+    """The newest complete checkpoint. A run in progress may delete checkpoints in the meantime.
 
-    Raises OtherFormatError if another version of nmt wrote the newest.
+    Raises OtherFormatError if another version of nmt wrote it.
     """
     for folder in reversed(Checkpoints(run).all()):
         try:
@@ -257,7 +257,7 @@ def _parameters(checkpoint: Artefact) -> int:
 
 
 def _preset(settings: dict[str, Any]) -> str | None:
-    """The preset that matches the run's settings, except for its length. Of several, the one with the most values."""
+    """The preset that matches the run's settings, except for the length. Of several, the one with most matching values."""
 
     def common(preset: Mapping[str, Any]) -> set[str]:
         return {key for key, v in preset.items() if settings.get(key) == (list(v) if isinstance(v, tuple) else v)}
@@ -269,19 +269,19 @@ def _preset(settings: dict[str, Any]) -> str | None:
 
 
 def read_stats(path: Path) -> TranslationStats:
-    """The statistics of a translation. Raises UserError if the file cannot be read, ArtefactError for other content."""
+    """The statistics of a translation. Raises UserError if the file cannot be read, and ArtefactError for other content."""
     return _read(path, TranslationStats, "nmt translate --stats")
 
 
 def read_scores(path: Path) -> list[SavedScore]:
-    """The rows of a file of scores. Raises UserError if it cannot be read, ArtefactError for other content."""
+    """The rows of a file of scores. Raises UserError if it cannot be read, and ArtefactError for other content."""
     return _read(path, list[SavedScore], "nmt evaluate --json")
 
 
 def read_bleu(path: Path) -> SavedScore:
     """The BLEU in a file of scores.
 
-    Raises UserError if the file cannot be read or does not have the BLEU of one system, ArtefactError for other content.
+    Raises UserError if the file cannot be read or does not have the BLEU of one system, and ArtefactError for other content.
     """
     rows = read_scores(path)
     if len({row.system for row in rows}) > 1:

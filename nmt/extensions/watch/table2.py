@@ -16,7 +16,7 @@ EN_DE, EN_FR = "en-de", "en-fr"
 
 
 def estimate(devices: int, tflops: float, seconds: float) -> float:
-    """The paper's estimate of a training cost, in floating-point operations. tflops: 10^12 operations per second and device"""
+    """The paper's estimate of a training cost, in floating-point operations. tflops: 10^12 operations per second, per device"""
     return devices * tflops * 1e12 * seconds
 
 
@@ -30,7 +30,7 @@ class PublishedTraining:
     models: int = 1
 
     def flops(self) -> float:
-        """The paper's estimate of its cost, in FLOPs."""
+        """The paper's estimate of the cost of this training, in FLOPs."""
         return self.models * estimate(self.devices, SUSTAINED_TFLOPS[self.device], SECONDS_PER_DAY * self.days)
 
 

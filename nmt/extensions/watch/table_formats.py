@@ -55,10 +55,10 @@ def formatted_table(
 
 
 def markdown_text(text: str) -> str:
-    """Escape a text for Markdown, including its tables."""
+    """Escape text for Markdown, including tables."""
     return MARKDOWN.sub(r"\\\g<0>", text).replace(PLUS_MINUS, "±")
 
 
 def latex_text(text: str) -> str:
-    """Escape a text for LaTeX. Characters beyond ASCII need an engine that reads UTF-8, as all current engines do."""
+    """Escape text for LaTeX. Characters beyond ASCII need an engine that reads UTF-8, as all current engines do."""
     return "".join(LATEX.get(character, character) for character in text).replace(PLUS_MINUS, r"$\pm$")

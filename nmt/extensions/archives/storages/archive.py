@@ -14,7 +14,7 @@ from nmt.storages.base import MissingText, Storage
 from nmt.storages.streams import READ_BYTES, Stream, open_decompressed
 
 OFFICE_MEMBERS: Final = frozenset(["[Content_Types].xml", "mimetype"])  # every office document contains one of them
-MAX_SUGGESTED_NAMES: Final = 1000  # maximum number of names to search for a similar one
+MAX_SUGGESTED_NAMES: Final = 1000  # similar names are looked for among this many names
 
 
 @register("storage", "archive", NoOptions)

@@ -82,7 +82,7 @@ def _numbers(columns: list[str], rows: Any, path: Path) -> list[int]:
         if column not in names:
             known = ", ".join(map(quoted, names)) or "none"
             raise UserError(
-                f"{quoted(path)}: no column '{quoted(column)}' (columns in the first line: {known}; numbers work too)"
+                f"{quoted(path)}: no column '{quoted(column)}' (columns in the first line: {known}; numbers also work)"
             )
     return [names.index(column) for column in columns]
 
@@ -101,11 +101,11 @@ def _chosen(rows: Any, columns: list[int], path: Path, is_csv: bool) -> Iterator
 
 @cache
 def _warn_of_cells(path: Path, *row: bytes, is_csv: bool = False) -> None:
-    """Warn once if the first line seems to hold column names, or if its cells are in quotes. row: the cells of the first line"""
+    """Warn once if the first line seems to hold column names, or if its cells are quoted. row: the cells of the first line"""
     cells, name = [cell.removeprefix(BOM).decode(errors="replace") for cell in row], quoted(path)
     if not is_csv and len(cells) > 1 and all(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in cells):
         log.warn(
-            f"{name}: the quotes around the cells are read as text (if this is CSV, rename it and use FILE.csv:1,2)"
+            f"{name}: the quotes around the cells are read as part of the text (if this is CSV, rename it and use FILE.csv:1,2)"
         )
     elif len(cells) > 1 and all(HEADINGS.fullmatch(cell.strip().lower()) for cell in cells):
         columns = ",".join(cell.strip() for cell in cells[:2])

@@ -1,4 +1,4 @@
-"""CTranslate2 as an engine: decides which requests it refuses, and which export of a model it searches."""
+"""CTranslate2 as an engine: decides which requests it refuses, and which export of a model it uses."""
 
 from collections.abc import Mapping
 from dataclasses import replace

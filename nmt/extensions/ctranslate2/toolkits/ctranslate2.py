@@ -47,7 +47,7 @@ class CTranslate2(Toolkit):
         return read_ctranslate2(path, files)
 
     def check(self) -> None:
-        """Raises UserError if CTranslate2 is not installed, InputError if the --tune files differ in their number of lines."""
+        """Raise UserError if CTranslate2 is not installed, InputError if the --tune files have different numbers of lines."""
         import_ctranslate2()
         if self.options.tune:
             source, reference = self.options.tune
@@ -80,7 +80,7 @@ class CTranslate2(Toolkit):
         if worst.different:
             share = f"{worst.different:,} of {worst.lines:,} lines ({worst.search})"
             log.warn(
-                f"{output}: {share} differ from the translations of the model (measure BLEU before you use the export)"
+                f"{output} translates {share} differently from the original model (measure BLEU before you use the export)"
             )
         if options.json:
             facts = {"output": one_line(options.output), "quantization": options.quantization}

@@ -18,7 +18,7 @@ class CTranslate2Options:
     )
     check_lines: int = opt(
         100,
-        "number of lines that both engines translate to check the export",
+        "number of lines to translate with both engines to check the export",
         group="Comparison",
         minimum=1,
         maximum=1_000_000,

@@ -33,7 +33,7 @@ class DoctorCommandOptions(DoctorOptions):
         None, "also write the report with charts to this file", group="Report", common=True, metavar="FILE"
     )
     fail_on: Literal["error", "warning", "never"] = opt(
-        "error", "minimum severity that gives exit status 3", group="Report", common=True, metavar="SEVERITY"
+        "error", "lowest severity that leads to exit status 3", group="Report", common=True, metavar="SEVERITY"
     )
 
 

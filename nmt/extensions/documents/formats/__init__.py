@@ -1,1 +1,1 @@
-"""Document formats, one file each."""
+"""Document formats, one per file."""

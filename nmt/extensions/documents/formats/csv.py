@@ -24,7 +24,7 @@ _NAMED_COLUMNS: Final = (("source", "target"), ("original", "translation"))  # u
 
 
 class _Columns(NamedTuple):
-    """The indices of the columns for a text and its translation, which may be the same."""
+    """The column indices of a text and its translation. Both may be the same column."""
 
     source: int
     target: int
@@ -77,7 +77,7 @@ class TableDocument(UnitDocument):
         if name.isdigit() and 1 <= int(name) <= max(len(header), 1) + 1:
             return int(name) - 1
         raise UserError(
-            f"{self._place}: no column '{quoted(name)}' (columns: {quoted(', '.join(header))}; numbers from 1 work too)"
+            f"{self._place}: no column '{quoted(name)}' (columns: {quoted(', '.join(header))}; column numbers from 1 also work)"
         )
 
     def _unit(self, row: "_Row", column: _Columns) -> Unit:
@@ -139,7 +139,7 @@ def _ends(column: str) -> tuple[str, str]:
 
 
 def _of_languages(header: Sequence[str], languages: Languages, place: str) -> _Columns:
-    """The columns named after the model's languages, or with names that are usual in tables for translators. Raises UserError."""
+    """Columns with usual names in translators' tables, or else those named after the model's languages. Raises UserError."""
     names = [name.casefold() for name in header]
     for pair in _NAMED_COLUMNS:
         if set(pair) <= set(names):

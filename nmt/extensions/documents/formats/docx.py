@@ -2,8 +2,8 @@
 
 Adjacent runs of a paragraph with the same formatting are joined. Text in the most frequent formatting has no markers. Other
 formatting, links and insertions become pairs; images, notes and bookmarks become single markers; tabs and line breaks become
-breaks. A field becomes a word and keeps the value that Word computed, unless it contains text, such as a link or an entry of a
-table of contents.
+breaks. A field becomes a single word, which keeps the value that Microsoft Word computed, unless it contains text, as a link or
+an entry of a table of contents does.
 """
 
 import copy
@@ -71,14 +71,14 @@ PROOFING: Final = _word_names("lang noProof")  # invisible properties of a run
 
 
 class RunFormat(NamedTuple):
-    """The properties of a run, `w:rPr` or None. as_text: the same for the same formatting"""
+    """The properties of a run, `w:rPr` or None. as_text: a string that is equal for equal formatting"""
 
     properties: Any
     as_text: str
 
 
 class Item(NamedTuple):
-    """The original of a marker: an item of a run other than text. It is written back as a separate run."""
+    """The original of a marker: an item, other than text, in a run. It is written back as a separate run."""
 
     element: Any
     format: RunFormat
@@ -221,7 +221,7 @@ def _format_of(run: Any) -> RunFormat:
 
 
 def _base_format(parent: Any) -> RunFormat:
-    """The formatting of most characters in the runs of an element, ignoring inner containers."""
+    """The formatting that most characters in the runs of an element have, ignoring inner containers."""
     formats: dict[str, RunFormat] = {}
     counts: Counter[str] = Counter()
     for run in parent.iterchildren(f"{WORD_XML}r"):
@@ -346,7 +346,7 @@ def _joined(pieces: list[tuple[RunFormat, RunPiece]], base: RunFormat, markers: 
     for format, piece in pieces:
         is_blank = isinstance(piece, Tag) or (
             isinstance(piece, str) and not piece.strip()
-        )  # formatting is invisible on blanks
+        )  # formatting is invisible on spaces
         if not groups or not (is_blank or groups[-1][0].as_text == format.as_text):
             groups.append((base if is_blank else format, []))
         group = groups[-1][1]
@@ -361,7 +361,7 @@ def _joined(pieces: list[tuple[RunFormat, RunPiece]], base: RunFormat, markers: 
 
 
 def _parts(piece: RunPiece) -> Sequence[str | Tag]:
-    """A piece, split at the tags that are written in its text."""
+    """The parts of a piece, which is split at the tags written in its text."""
     if isinstance(piece, MarkedText):
         return [piece.text]
     return written_tags(piece) if isinstance(piece, str) else [piece]
@@ -401,7 +401,7 @@ def _append(paragraph: Any, base: RunFormat, text: str, markers: Markers) -> Non
 
 
 def _append_runs(parent: Any, format: RunFormat, text: str) -> None:
-    """Append a run of text."""
+    """Append a run with this text, unless it is empty."""
     if text:
         written = etree.SubElement(_add_run(parent, format), f"{WORD_XML}t")
         written.text = text

@@ -91,7 +91,7 @@ def _is_messages(value: Any) -> bool:
 
 
 def _values(text: str) -> Iterator[_Value]:
-    """The strings of well-formed JSON that are not keys."""
+    """The strings in well-formed JSON, except for keys."""
     keys: list[str | None] = []  # current key of each object around this place; None for a list
     tokens = list(_TOKEN.finditer(text))
     for number, token in enumerate(tokens):

@@ -88,7 +88,7 @@ class MarkdownDocument(UnitDocument):
 
 
 class _Parser:
-    """The markdown-it parser, and the references that it found in a document; links and notes need them."""
+    """The markdown-it parser, and the references that it found in a document, which links and notes need."""
 
     def __init__(self) -> None:
         self.found: dict[str, Any] = {}
@@ -105,7 +105,7 @@ class _Parser:
         return self._markdown.parseInline(text, self._environment(text))[0].children or []
 
     def read(self, text: str, is_paragraph: bool) -> tuple[list[str], str]:
-        """Return the structure and the words of a text. is_paragraph: whether to parse it as blocks, not as inline text"""
+        """Return the structure and the words of a text. is_paragraph: whether to parse it as blocks rather than as inline text"""
         blocks = self._markdown.parse(text, self._environment(text)) if is_paragraph else []
         inline = [child for token in blocks for child in token.children or ()] if is_paragraph else self.inline(text)
         before = ["", *(token.markup * token.nesting for token in inline)]  # the text of an autolink is its address
@@ -122,7 +122,7 @@ class _Parser:
         return normalizeReference(label) in self.found.get("references", {})
 
     def _environment(self, text: str) -> dict[str, Any]:
-        """The references that the document defines, and those of its notes that the text names."""
+        """The references that the document defines, and those of its notes that the text refers to."""
         refs = self.found.get("footnotes", {}).get("refs", {})
         notes = {"refs": {f":{name}": -1 for name in _NOTE_NAME.findall(text) if f":{name}" in refs}}
         return {"references": self.found.get("references", {}), "footnotes": notes}
@@ -144,7 +144,7 @@ class _Flow:
         self._lines: list[str] | None = None  # lines of the translation
 
     def problem(self, translation: str) -> str:
-        """Why a translation cannot be written into the document; empty if it can."""
+        """The reason why a translation cannot be written into the document; empty if it can be."""
         return (
             ""
             if self._accepted(translation) is not None
@@ -303,7 +303,7 @@ class _Reader:
         places = [self._rows[row + number].rfind(line) for number, line in enumerate(lines)]
         if (
             context == "admonition_title_open"
-        ):  # a title is in quotation marks; without a title, the parser adds the name of the kind
+        ):  # a title is in quotation marks; without one, the parser uses the type of the box
             places = [self._rows[row].rfind(f'"{lines[0]}"') + 1 or -1]
         if -1 in places:
             raise PlaceNotFound

@@ -1,4 +1,4 @@
-"""Gettext PO files, read with the Translate Toolkit. Translations are marked fuzzy, which asks people to review them."""
+"""Gettext PO files, read with the Translate Toolkit. Translations are marked fuzzy to request a review."""
 
 import gettext
 import re

@@ -12,7 +12,7 @@ from nmt.extensions.documents.markers import WRITTEN_TAG, Markers
 from nmt.formats.base import Languages
 from nmt.text.languages import UNSPACED_LANGUAGES, base_language
 
-MAX_LINE_CHARACTERS: Final = 42  # maximum per subtitle line, as is usual among broadcasters
+MAX_LINE_CHARACTERS: Final = 42  # maximum per subtitle line, a usual limit among broadcasters
 TIME: Final = r"\d+:\d\d:\d\d[,.]\d{1,3}"
 TIMING: Final = re.compile(rf"\s*{TIME}\s*-->\s*{TIME}\b")
 BROKEN_TIMING: Final = re.compile(r"\s*\d[^-]*-->")

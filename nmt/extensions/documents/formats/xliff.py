@@ -154,7 +154,7 @@ def _segments(element: Any) -> dict[str, Any]:
 
 
 def _copy_segments(source: Any, target: Any) -> None:
-    """Copy the segments of a `seg-source` into a target, without text. The existing segments of the target are kept."""
+    """Copy the segments of a `seg-source` into a target, without their text. The existing segments of the target are kept."""
     old = _segments(target)
     target.text = source.text
     target[:] = copy.deepcopy(list(source))

@@ -13,7 +13,7 @@ from nmt.storages.base import Storage
 from nmt.storages.streams import Stream
 
 START_BYTES: Final = 4096
-# Patterns for the first bytes, by format name of `nmt translate`
+# Patterns for the first bytes, keyed by the format names of `nmt translate`
 DOCUMENT_STARTS: Final[Mapping[str, bytes]] = {
     "po": rb'\s*(?:#[^\n]*\n\s*)*(?:msgctxt "[^\n]*\n\s*)?msgid(?:_plural)? "',
     "srt": rb"(?:\d+\s*\n)?\s*\d+:\d\d:\d\d[,.]\d{1,3}\s*-->\s*\d",

@@ -20,7 +20,7 @@ from nmt.options import NoOptions
 
 
 class _OfFloatWeights(Kernel):
-    """A kernel for training only, because weights in other formats, such as int8, have no gradient."""
+    """A kernel for float weights in training. Weights in other formats, such as int8, have no gradient."""
 
     def fits(self, owner: Any, inputs: Tensor) -> bool:
         """See Kernel."""
@@ -53,7 +53,7 @@ class FastAttentiveLstm(_OfFloatWeights):
 
 
 def of_weight(gradients: Tensor, inputs: Tensor, weight: Tensor) -> Tensor:
-    """The gradient of a weight (Y, X), summed over all steps. gradients: (T, B, Y), of its products; inputs: (T, B, X)"""
+    """The gradient of a weight (Y, X), summed over all steps. gradients: (T, B, Y) of its products; inputs: (T, B, X)"""
     return gradients.flatten(0, 1).to(weight.dtype).t() @ inputs.flatten(0, 1).to(weight.dtype)
 
 
@@ -82,7 +82,7 @@ class Tape:
     def empty(
         cls, gates: Tensor, peepholes: Tensor | None, projection: Tensor | None, form: Any, clip: float
     ) -> "Tape":
-        """A tape for gates (T, B, 4 H) that are computed from the inputs; no step has been made yet."""
+        """A tape without steps for gates (T, B, 4 H) that were computed from the inputs."""
         T, B, H = *gates.shape[:2], gates.shape[2] // 4
         cells = gates.new_empty(T, B, H, dtype=torch.promote_types(gates.dtype, torch.float32))
         outputs = gates.new_empty(T, B, form.projection or H)
@@ -93,7 +93,7 @@ class Tape:
         return None if self.projection is None else self.projection.to(self.outputs.dtype)
 
     def zeros(self) -> tuple[Tensor, Tensor]:
-        """Output and cell before the first step."""
+        """The output and the cell before the first step."""
         return torch.zeros_like(self.outputs[0]), torch.zeros_like(self.cells[0])
 
     def update(self, t: int, cell: Tensor) -> tuple[Tensor, Tensor]:

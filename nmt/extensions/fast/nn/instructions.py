@@ -1,4 +1,4 @@
-"""Detects the instructions of a processor or GPU for fast products in small number formats.
+"""Detects whether a processor or GPU has instructions for fast products in low-precision number formats.
 
 torch can compute such products without these instructions, but slowly, so callers choose a fast number format.
 """

@@ -23,32 +23,32 @@ from nmt.nn.linear import Linear
 from nmt.nn.matmul import Products, is_cast, product, using
 
 Matmul = Literal["torch", "onednn"]
-# Without gradients, numpy is possible too, and `auto` selects the implementation that was measured as fastest for each shape.
+# Without gradients, numpy can be used too, and `auto` selects the implementation that was measured as fastest for each shape.
 InferenceMatmul = Literal["auto", "torch", "onednn", "numpy"]
 Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 ContextFactory = Callable[[], AbstractContextManager[object]]
 
-MIN_SPEEDUP: Final = 1.2  # oneDNN must be this many times as fast as torch, so that noise does not decide
+MIN_SPEEDUP: Final = 1.2  # oneDNN is used only if it is this many times as fast as torch; measurements are noisy
 MAX_RELATIVE_DIFFERENCE: Final = (
     1e-5  # relative to the largest value; a larger difference means a precision below float32
 )
 TRAINING_MEASUREMENT_SECONDS: Final = 0.5
 MIN_TRAINING_ROUNDS: Final = 7  # several rounds, because other processes may use the same cores
 INFERENCE_ROUNDS: Final = 3
-INFERENCE_ROWS: Final = 128  # number of states in a measured product
-ROW_MULTIPLE: Final = 64  # rows of 16-bit products on a CPU are padded to a multiple of this if there are enough
+INFERENCE_ROWS: Final = 128  # number of rows in a measured product
+ROW_MULTIPLE: Final = 64  # rows of 16-bit products on a CPU are padded to a multiple of this unless there are fewer
 MIN_ROWS: Final = 64  # with fewer rows, memory limits the speed, and torch computes the product
 
 _fastest: dict[tuple[int, int, bool], InferenceMatmul] = {}  # key: shape of the weight, and whether there is a bias
 
 
 def onednn_available() -> bool:
-    """Whether this torch can multiply float32 with oneDNN."""
+    """Whether this build of torch can multiply float32 with oneDNN."""
     return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
 class FastProducts(Products):
-    """Products with a chosen implementation. With gradients, `auto` and `numpy` stand for torch. 16-bit products are padded."""
+    """Products with a chosen implementation. With gradients, `auto` and `numpy` use torch. 16-bit products are padded."""
 
     def __init__(self, implementation: InferenceMatmul) -> None:
         self.implementation = implementation
@@ -103,7 +103,7 @@ def _rounded(rows: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _float32_of(rows: Tensor, shape: torch.Size) -> Tensor:
     """Convert the first rows of a padded product (M, E) to float32: (..., E). shape: (..., D), shape of the states"""
-    # This must not be a view of the product, because the gates of LSTMs are masked in place.
+    # The result must not be a view of the product, because the gates of LSTMs are masked in place.
     output = rows.new_empty(*shape[:-1], rows.shape[1], dtype=torch.float32)
     output.view(-1, rows.shape[1]).copy_(rows[: shape[:-1].numel()])
     return output
@@ -210,7 +210,7 @@ def measured(rows: int, inputs: int, outputs: int) -> tuple[Matmul, float]:
 
 
 def speedup_of_type(dtype: torch.dtype, rows: int, inputs: int, outputs: int) -> float:
-    """The speedup of products in this type over float32 on a CPU, with gradients."""
+    """The speedup of products in this type over products in float32 on a CPU, including gradients."""
     states, weight = torch.randn(rows, inputs, requires_grad=True), torch.randn(outputs, inputs, requires_grad=True)
     cast = partial(torch.autocast, "cpu", dtype)
     with using(FastProducts("torch")):
@@ -218,10 +218,10 @@ def speedup_of_type(dtype: torch.dtype, rows: int, inputs: int, outputs: int) ->
 
 
 def _speedup(states: Tensor, weight: Tensor, baseline: ContextFactory, other: ContextFactory) -> float:
-    """The ratio of seconds for `product` and its gradient in two contexts: the median over alternating rounds.
+    """The ratio of the times that `product` and its gradient take in two contexts, as the median over alternating rounds.
 
     states: (N, D), of which each round uses a different number of rows; weight: (E, D)
-    baseline, other: functions that return the context manager of a round
+    baseline, other: functions that return the context manager for a round
     """
 
     def seconds(new_context: ContextFactory, number: int) -> float:
@@ -257,7 +257,7 @@ def choose_matmul(weight: Tensor, bias: Tensor | None) -> None:
 
 
 def choose_matmuls(model: nn.Module) -> None:
-    """Measure which implementation is fastest for each shape among a model's linear layers."""
+    """Measure which implementation is fastest for each shape of the weights in a model's linear layers."""
     for layer in model.modules():
         if isinstance(layer, Linear):
             choose_matmul(layer.weight, layer.bias)

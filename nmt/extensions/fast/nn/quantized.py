@@ -1,4 +1,4 @@
-"""Linear layers with 8-bit weights for translation on CPUs, which are faster and need a quarter of the memory.
+"""Linear layers with 8-bit weights, for faster translation on CPUs. The weights need a quarter of the memory.
 
 The weights of each output share a fixed scale. Each input row gets its own scale when it is multiplied, so the result for a
 sentence does not depend on the rest of the batch. Sums are 32-bit integers.
@@ -77,7 +77,7 @@ class Int8Linear(nn.Module):
         _ = self._packed if self.int8_products else self._widened
 
     def rows(self, rows: Tensor) -> "Int8Linear":
-        """A layer that computes only some of the outputs of this layer. rows: (E',) their indices"""
+        """A layer that computes only some of the outputs of this layer. rows: (E',) indices of these outputs"""
         bias = None if self.bias is None else self.bias[rows]
         return Int8Linear(self.weight[rows], self.scale[rows], bias, self.int8_products)
 
@@ -98,7 +98,7 @@ class Int8Linear(nn.Module):
 
 
 def int8_available() -> bool:
-    """Whether this torch supports 8-bit products."""
+    """Whether this build of torch supports 8-bit products."""
     names = "linear_prepack", "linear_with_input_q_dq_qweight_dq_output_fp32"
     return hasattr(torch, "_make_per_channel_quantized_tensor") and all(
         hasattr(torch.ops.quantized, name) for name in names

@@ -127,7 +127,7 @@ def _r_drop(  # type: ignore[no-untyped-def]
 def cross_entropy(
     logits: Tensor, targets: Tensor, factors: Tensor, gold: float, spread: float, z: float
 ) -> tuple[Tensor, ...]:
-    """Return the loss and the negative log-likelihood, both as sums () in nats.
+    """Return the loss and the negative log-likelihood, both as scalar sums in nats.
 
     logits: (n, V); targets: (n,) int64; factors: (n,) float32, factor of each position's loss
     gold, spread: see CrossEntropy.weights; z: weight of the squared log of the sum of exp
@@ -139,7 +139,7 @@ def cross_entropy(
 def r_drop(
     first: Tensor, second: Tensor, targets: Tensor, factors: Tensor, gold: float, spread: float, z: float, factor: float
 ) -> tuple[Tensor, ...]:
-    """Return the loss, the negative log-likelihood and the divergence as sums () in nats; see `cross_entropy`.
+    """Return the loss, the negative log-likelihood and the divergence as scalar sums in nats; see `cross_entropy`.
 
     first, second: (n, V) logits of each pass; factor: weight of the divergence in the loss
     """

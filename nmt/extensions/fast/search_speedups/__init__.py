@@ -1,1 +1,1 @@
-"""Speedups of searches, one file each."""
+"""Speedups of searches, one per file."""

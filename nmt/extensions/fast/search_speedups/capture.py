@@ -2,7 +2,7 @@
 
 A graph reads and writes fixed addresses, and its sizes never change. So the tensors of a search are copied into buffers with
 rounded sizes. Results for hypotheses, positions and entries beyond the real ones are computed but never read.
-Dimensions: B sentences, W hypotheses of each, N = B * W rows, H heads, S source positions, C entries of a cache, D width.
+Dimensions: B sentences, W hypotheses per sentence, N = B * W rows, H heads, S source positions, C entries of a cache, D width.
 """
 
 import math
@@ -27,7 +27,7 @@ from nmt.models.transformer import Transformer, TransformerSearch
 from nmt.nn.linear import Projection
 from nmt.search_speedups.base import SearchSpeedup
 
-STEPS_BEFORE_CAPTURE: Final = 8  # counted per shape, because a capture is expected to take as long as several steps
+STEPS_BEFORE_CAPTURE: Final = 8  # per shape; a capture is expected to take as long as several steps
 MAX_GRAPHS: Final = 128
 STATE_COPIES: Final = (
     5  # memory of a search relative to its state: the state itself, and buffers of up to 4 times its size
@@ -64,12 +64,12 @@ class CapturedSearch(SearchSpeedup):
             raise UserError(f"--capture needs a GPU for its CUDA graphs, not {device} (drop --capture)")
         if getattr(decoder.options, "coverage_penalty", None):
             raise UserError(
-                "--capture and --coverage-penalty cannot be combined: graphs record no attention (drop --capture)"
+                "--capture and --coverage-penalty cannot be combined: CUDA graphs do not record attention (drop --capture)"
             )
         with autocast(device, engine.precision):
             for model in models_in(engine.scorer):
                 if not isinstance(model, Transformer):
-                    raise UserError("--capture supports only Transformers when translating (drop --capture)")
+                    raise UserError("when translating, --capture supports only Transformers (drop --capture)")
                 capture_steps(model)
 
 
@@ -80,10 +80,10 @@ def rounded_up(number: int) -> int:
 
 
 class CapturedLayers:
-    """Runs the decoder layers of one search at a time in fixed buffers, with CUDA graphs if they exist.
+    """Runs the decoder layers of one search at a time in fixed buffers, with a CUDA graph if the shape has one.
 
     layers: the search step of each decoder layer of a model that `capture_steps` can capture
-    capturing: lock that is held during a capture, while no thread may wait for the whole device
+    capturing: lock that is held during a capture, when no thread may synchronize with the whole device
     """
 
     def __init__(self, layers: Sequence[LayerStep], capturing: threading.Lock) -> None:
@@ -158,7 +158,7 @@ class CapturedLayers:
         return buffer is not None and tensor.untyped_storage().data_ptr() == buffer.untyped_storage().data_ptr()
 
     def _buffer(self, name: str, sizes: list[int], like: Tensor) -> Tensor:
-        """A zero tensor of these sizes, at the address of the named buffer. like: a tensor that gives the dtype and device"""
+        """A tensor of zeros at the address of the named buffer. like: a tensor with the same dtype and device"""
         number, buffer = math.prod(sizes), self._buffers.get(name)
         if buffer is None or len(buffer) < number or buffer.dtype != like.dtype:
             self._buffers[name] = buffer = like.new_empty(number if buffer is None else number + number // 2)
@@ -258,7 +258,7 @@ def capture_steps(model: Transformer) -> None:
 
 
 def _reads_entries(mixer: Mixer) -> bool:
-    """Whether the steps of a mixer need nothing but cache entries, which have separate keys for each query head."""
+    """Whether the steps of a mixer need only cache entries that have separate keys for each query head."""
     if not isinstance(mixer, SelfAttention) or mixer.shape.groups < mixer.shape.heads:
         return False
     return type(mixer.before_step(torch.zeros(1, dtype=torch.int64), State(), 1)) is Entries

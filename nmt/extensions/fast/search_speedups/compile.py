@@ -31,11 +31,11 @@ class CompiledSearch(SearchSpeedup):
                 elif of_plugin is not None:
                     of_plugin()
                 else:
-                    raise UserError("--compile supports only Transformers when translating (drop --compile)")
+                    raise UserError("when translating, --compile supports only Transformers (drop --compile)")
 
 
 def allow_graphs() -> None:
-    """Raise torch.compile's limit of 8 graphs per function, because it silently stops compiling beyond it."""
+    """Raise the limit of 8 graphs per function, beyond which torch.compile silently stops compiling."""
     from torch._dynamo import config
 
     config.recompile_limit = MAX_COMPILED_GRAPHS

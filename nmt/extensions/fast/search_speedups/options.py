@@ -31,7 +31,7 @@ class CompiledSearchOptions:
 class CapturedSearchOptions:
     capture: bool = opt(
         False,
-        "replay the search steps as CUDA graphs, with fewer kernel launches; needs a GPU",
+        "replay search steps as CUDA graphs to save kernel launches; needs a GPU",
         group="Speed and memory",
         excludes=("compile",),
     )

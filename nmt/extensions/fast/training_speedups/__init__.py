@@ -1,1 +1,1 @@
-"""Speedups of training, one file each."""
+"""Training speedups, one per file."""

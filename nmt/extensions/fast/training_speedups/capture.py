@@ -48,13 +48,13 @@ def check_capture(updater: Updater, model: Any, criterion: Any) -> None:
         declared = "can_be_captured" in vars(type(part))  # must not be inherited, because a subclass might do more
         if not (declared and part.can_be_captured):
             raise UserError(
-                f"--capture and --{kind} {part.part_name} cannot be combined with these options, because the computation "
+                f"--capture does not support --{kind} {part.part_name} with the given options, because its computation "
                 "depends on the data or the update (drop --capture)"
             )
 
 
 def rounded_rows(rows: int) -> int:
-    """Round a number of rows up to the grid, by at most an eighth or 7 rows."""
+    """Round a number of rows up to the grid, by at most an eighth or 7 rows, whichever is more."""
     step = max(8, 1 << max(rows.bit_length() - 4, 0))
     return -(-rows // step) * step
 
@@ -115,7 +115,7 @@ class _Pass:
 
 
 class CapturedPasses(Passes):
-    """Computes gradients of micro-batches, with graphs if they exist.
+    """Computes the gradients of micro-batches, with a CUDA graph if the shape has one.
 
     objective: the module whose parameters receive gradients, on one device; see nmt.train.parallel
     The first micro-batch of a shape is computed normally; the second one is captured.
@@ -135,7 +135,7 @@ class CapturedPasses(Passes):
         self._pool: Any = None
 
     def gave_memory_back(self) -> bool:
-        """Whether graphs were released when memory ran out, so the same batch may fit now. Resets the answer to False."""
+        """Whether graphs were released when memory ran out, so that the same batch may fit now. Resets the answer to False."""
         gave_back, self._gave_back = self._gave_back, False
         return gave_back
 
@@ -194,7 +194,7 @@ class CapturedPasses(Passes):
         captured.graph.replay()
 
     def _gradient(self, batch: Batch, factors: Mapping[str, float], values: Tensor) -> tuple[PartNames, Tensor]:
-        """Compute the gradient. factors: only the names are used; values: the factors, on the device"""
+        """Compute the gradient. factors: used only for its names; values: the factors, on the device"""
         with autocast(self.device, self.precision):
             loss: Loss = self.objective(batch)
         totals = torch.stack([loss.trained[name].total for name in factors if name in loss.trained])

@@ -35,7 +35,7 @@ def compile_layers(model: nn.Module) -> None:
     """
     if any(getattr(module, "is_recurrent", False) for module in model.modules()):
         raise UserError(
-            "--compile does not support recurrent models, whose graphs depend on the length (drop --compile)"
+            "--compile does not support recurrent models, whose graphs depend on the sentence length (drop --compile)"
         )
     if any(isinstance(module, FeedForward) and not module.can_be_captured for module in model.modules()):
         raise UserError("--compile does not support experts, whose batch sizes depend on the data (drop --compile)")

@@ -24,7 +24,7 @@ class TrainingMatmul(TrainingSpeedup):
         report_slow_format(run)
         chosen, limit = self.options.matmul, run.progress.limit
         if chosen == "onednn" and not products.onednn_available():
-            raise UserError("--matmul onednn: this torch was built without oneDNN (use auto or torch)")
+            raise UserError("--matmul onednn: this build of torch has no oneDNN (use auto or torch)")
         if chosen != "auto":
             limit.matmul = chosen
         elif limit.matmul is None or (limit.matmul == "onednn" and not products.onednn_available()):

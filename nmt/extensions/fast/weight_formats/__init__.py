@@ -1,1 +1,1 @@
-"""Weight formats, one file each."""
+"""Weight formats, one per file."""

@@ -19,7 +19,7 @@ class Int8(WeightFormat):
             raise UserError(f"--device {device}: 8-bit weights work only on CPUs (use --device cpu)")
         if not int8_available():
             raise UserError(
-                "this torch does not support 8-bit products (use --precision fp32 and a model with 32-bit weights)"
+                "this build of torch does not support 8-bit products (use --precision fp32 and a model with 32-bit weights)"
             )
 
     def convert(self, model: nn.Module) -> None:

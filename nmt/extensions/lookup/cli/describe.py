@@ -67,7 +67,7 @@ def _kind_of(name: str) -> str:
 
 
 def _rows(kind: str, name: str, values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The options of a component and its inner components. values: values by key, in place of the defaults"""
+    """The options of a component and its inner components. values: values by key that replace the defaults"""
     rows = []
     for option in registry.options_within(kind, name, registry.choice_from(values)):
         value = values.get(option.key, None if option.default is REQUIRED else option.default)

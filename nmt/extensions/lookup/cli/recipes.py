@@ -47,7 +47,7 @@ class RecipesOptions:
 class Recipe:
     """A script that reproduces a published result.
 
-    script: path relative to the folder of all recipes: toy/run.sh, table2.sh
+    script: path relative to the recipes folder, such as toy/run.sh or table2.sh
     help: the comment at the top of the script; its first line says what the recipe does
     uses: the names of other recipes that it runs
     """
@@ -111,7 +111,7 @@ def _read(script: Path, folder: Path) -> Recipe:
 
 
 def _write(name: str, recipes: Mapping[str, Recipe], output: Path, overwrite: bool) -> None:
-    """Write a recipe, the recipes that it uses, and shared files. Raises UserError if the folder holds anything else."""
+    """Write a recipe, the recipes that it uses, and shared files. Raises UserError if the folder has other content."""
     check_output(output, RECIPE_KIND, overwrite)
     with signals.Signals(), new_folder(output, RECIPE_KIND, {"recipe": name}) as temporary:
         for file in _files((name, *recipes[name].uses), recipes):
@@ -121,7 +121,7 @@ def _write(name: str, recipes: Mapping[str, Recipe], output: Path, overwrite: bo
             target.write_bytes(content)
             if content.startswith(b"#!"):
                 mode = target.stat().st_mode
-                target.chmod(mode | (mode & 0o444) >> 2)  # everyone who may read it may run it
+                target.chmod(mode | (mode & 0o444) >> 2)  # everyone who may read the file may run it
 
 
 def _files(names: tuple[str, ...], recipes: Mapping[str, Recipe]) -> list[Path]:

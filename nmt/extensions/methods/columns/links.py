@@ -52,7 +52,7 @@ class LinksColumn(ColumnKind):
         one, other = keys // size, keys % size  # K, K: source and target words
         widths = target.tokens[other]  # K
         counts = source.tokens[one] * widths  # K: tokens of one word times tokens of the other
-        step = expand_ranges(np.zeros_like(counts), counts)  # L: 0, 1, ... within each link of words
+        step = expand_ranges(np.zeros_like(counts), counts)  # L: 0, 1, ... within each link between words
         widths = np.repeat(widths, counts)  # L
         first = np.stack(
             [np.repeat(source.starts[one], counts), np.repeat(target.starts[other], counts)], axis=1
@@ -60,7 +60,7 @@ class LinksColumn(ColumnKind):
         values = first + np.stack([step // widths, step % widths], axis=1)  # L 2
         pair_of_word = np.repeat(np.arange(len(items.counts)), source.num_words)  # pair of each source word
         pair_of_link = np.repeat(pair_of_word[one], counts)  # L
-        if source.joined.any() or target.joined.any():  # words that share tokens have the same links
+        if source.joined.any() or target.joined.any():  # words that share tokens yield duplicate links
             unique = np.unique(np.column_stack([pair_of_link, values]), axis=0)
             pair_of_link, values = unique[:, 0], unique[:, 1:]
         lengths = np.bincount(pair_of_link, minlength=len(items.counts))  # N

@@ -1,1 +1,1 @@
-"""Training criteria, one file each. A criterion returns named sums, each with its count."""
+"""Training criteria, one per file. A criterion returns named sums, each with its count."""

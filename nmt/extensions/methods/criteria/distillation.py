@@ -70,7 +70,7 @@ class Distillation(CrossEntropy):
         return Loss.of_target_tokens(batch, total, nll=nll, divergence=divergence)
 
     def _teacher(self, batch: Batch) -> TeacherProbabilities:
-        """A function that computes the teachers' mean probabilities at some positions of the batch, without noise."""
+        """A function that computes the teachers' mean probabilities at given positions of the batch without noise."""
         with torch.no_grad():
             models = [loaded.model.to(batch.source.device) for loaded in self.teachers]
             features = [teacher(batch.without_noise).features.flatten(0, 1) for teacher in models]
@@ -85,7 +85,7 @@ class Distillation(CrossEntropy):
     def of_taught(
         self, teacher: TeacherProbabilities, logits: Tensor, targets: Tensor, factors: Tensor, positions: Tensor
     ) -> tuple[Tensor, ...]:
-        """Return loss, negative log-likelihood and divergence, summed in nats; see CrossEntropy. positions: (n,) some indices"""
+        """Return loss, negative log-likelihood and divergence as sums in nats; see CrossEntropy. positions: (n,) indices"""
         cross_entropy, nll = self.of_logits(logits, targets, factors)
         wanted = teacher(positions)
         of_rows = -(wanted * (logits.float() / self.temperature).log_softmax(-1)).sum(-1) - entropy(wanted)

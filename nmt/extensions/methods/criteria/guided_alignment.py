@@ -1,4 +1,4 @@
-"""Guided alignment: the attention also learns given word alignments (Chen et al., 2016, section 3.1).
+"""Guided alignment: the attention also learns from given word alignments (Chen et al., 2016, section 3.1).
 
 Dimensions: B sentences, S source and T target positions, L links.
 """
@@ -25,7 +25,7 @@ class GuidedAlignment(CrossEntropy):
         self.weight, self.column = options.alignment_weight, options.alignment_column
 
     def __call__(self, model: Model, batch: Batch) -> Loss:
-        """See Criterion. For evaluation sets without the column, only the loss of the translation is computed."""
+        """See Criterion. For evaluation sets without the alignment column, only the loss of the translation is computed."""
         if self.column not in batch and not model.training:
             return super().__call__(model, batch)
         alignment = self._alignment(batch)  # B T S

@@ -49,13 +49,13 @@ class InPlaceDistillation(RDrop):
             return torch.cat([first, model(batch).features])
 
     def training_flops(self, model: Model, source: Tensor, target: Tensor) -> int:
-        """See Criterion. Adds the FLOPs of the full network and of the shallower one."""
+        """See Criterion. The sum of the FLOPs of the full network and the shallower one."""
         whole = model.training_flops(source, target)
         with sub_network(model, *self._depths(model)):
             return whole + model.training_flops(source, target)
 
     def _depths(self, model: Model) -> tuple[int, int]:
-        """The depths of the shallower encoder and decoder, determined by options, seed and update; for update 0, the largest."""
+        """The depths of the shallower encoder and decoder, determined by options, seed and update; for update 0, the deepest."""
         if model.depths is None:
             raise UserError(
                 "--criterion in-place-distillation needs a model with removable layers (use --model transformer)"

@@ -19,7 +19,7 @@ class RDropOptions(CrossEntropyOptions):
 @options_class
 class InPlaceDistillationOptions(RDropOptions):
     divergence_weight: float = opt(
-        1.0, "weight of the divergence between the full network and the shallower one", minimum=0
+        1.0, "weight of the divergence between the full network and a shallower one", minimum=0
     )
     min_encoder_layers: int = opt(1, "number of layers in the shallowest encoder to train", minimum=1)
     min_decoder_layers: int = opt(1, "number of layers in the shallowest decoder to train", minimum=1)
@@ -47,7 +47,7 @@ class DistillationOptions(CrossEntropyOptions):
 @options_class
 class GuidedAlignmentOptions(CrossEntropyOptions):
     alignment_weight: float = opt(
-        0.1, "weight of the cross entropy of the attention against the alignment; 0.1 in Marian", minimum=0
+        0.1, "weight of the cross entropy between alignment and attention; 0.1 in Marian", minimum=0
     )
     alignment_column: str = opt(
         "alignment", "column of the data that contains the alignments (see nmt prepare --column)"
@@ -80,10 +80,10 @@ class RewardOptions:
         "risk: maximise the expected reward over the distinct samples (Shen et al., 2016)",
     )
     sharpness: float = opt(
-        0.005, "exponent of the samples' probabilities for objective risk; alpha in Shen et al. (2016)", above=0
+        0.005, "exponent of the samples' probabilities with --objective risk; alpha in Shen et al. (2016)", above=0
     )
-    with_reference: bool = opt(False, "add the reference to the samples for objective risk, as in Shen et al. (2016)")
+    with_reference: bool = opt(False, "add the reference to the samples of --objective risk, as in Shen et al. (2016)")
 
     def __post_init__(self) -> None:
         if self.with_reference and self.objective == "reward":
-            raise ValueError("--with-reference needs --objective risk (the mean reward counts only drawn samples)")
+            raise ValueError("--with-reference needs --objective risk (add it, or drop --with-reference)")

@@ -65,7 +65,7 @@ class Reward(Criterion):
         )  # for validation; one sample per pair is enough
 
     def __call__(self, model: Model, batch: Batch) -> Loss:
-        """See Criterion. The loss is likelihood_weight * nll - reward. Its gradient is that of the estimator."""
+        """See Criterion. The loss is likelihood_weight * nll - reward; its gradient is estimated from the candidates."""
         size = self.context.pipeline.target.size
         nll = -_log_probs(model, batch, size)  # B
         candidates = self._candidates(batch, self.decoder if model.training else self.decoder_of_one)
@@ -132,7 +132,7 @@ class Reward(Criterion):
 
 
 def _of_one_sample(decoder: Part) -> Part:
-    """The decoder with the same options, but one hypothesis per sentence."""
+    """The same decoder and options, but with one hypothesis per sentence."""
     values = decoder.values if decoder.options is None else vars(decoder.options)
     return registry.choose(
         decoder.kind, decoder.name, {**values, "n_best": 1}

@@ -56,7 +56,7 @@ class Unlikelihood(CrossEntropy):
 
 
 def of_repetitions(logits: Tensor, before: Tensor, gold: Tensor, factors: Tensor) -> tuple[Tensor]:
-    """Return the sum over some positions. logits: (n, V); before: (n, T) tokens before each position; gold, factors: (n,)"""
+    """Return the sum over these positions. logits: (n, V); before: (n, T) tokens before each position; gold, factors: (n,)"""
     log_probs = logits.float().log_softmax(-1)
     candidates = torch.zeros_like(log_probs).scatter_(1, before, 1.0)
     candidates.scatter_(1, gold[:, None], 0.0)

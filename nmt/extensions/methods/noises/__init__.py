@@ -1,1 +1,1 @@
-"""Kinds of noise for training data, one file each."""
+"""Kinds of noise for training data, one per file."""

@@ -26,7 +26,7 @@ def in_capitals(word: str, language: str) -> str:
             word = word.replace("\u0587", "եվ")
         case "lt":
             word = unicodedata.normalize("NFC", DOT_OF_I.sub("", unicodedata.normalize("NFD", word)))
-    parts = GEORGIAN.split(word)  # Georgian is at odd positions
+    parts = GEORGIAN.split(word)  # Georgian parts are at odd indices
     parts[::2] = map(str.upper, parts[::2])
     return "".join(parts)
 

@@ -49,7 +49,7 @@ class TextNoiseOptions:
 class SubwordSamplingOptions:
     subword_sampling: float = opt(
         0.0,
-        "strength of random subword splits in each epoch (BPE dropout); 0.1 helps on small corpora",
+        "rate of random subword splits (BPE-dropout probability or unigram alpha); 0.1 helps on small corpora",
         group="Regularization",
         minimum=0,
         maximum=1,

@@ -24,11 +24,11 @@ def in_order_of_text(rows: Rows, is_backwards: bool, change: Change, keys: NDArr
 
 
 def refuse_columns(context: NoiseContext, sides: Collection[int], flag: str) -> None:
-    """Raise UserError if a column has values for the tokens of a side that the noise changes. flag: option of the noise"""
+    """Raise UserError if a column has values for the tokens of a side that the noise changes. flag: the noise's option"""
     for name, kind in context.column_kinds.items():
         if not {*sides}.isdisjoint(column_kind(kind).sides):
             raise UserError(
-                f"{flag} and the column '{name}' cannot be combined, because the column needs a fixed split of words (drop one)"
+                f"{flag} and the column '{name}' cannot be combined: the column needs fixed word splits (drop one of them)"
             )
 
 

@@ -1,8 +1,8 @@
 """Subword regularization: splits the words of training pairs differently in each epoch (Kudo, 2018; Provilkov et al., 2020).
 
-The split of a word is a pure function of (seed, epoch, pair, place in the sentence), so it does not depend on order, resuming or
-the number of ranks. The sampler of sentencepiece has the same distribution, but cannot do this, because it has one random
-generator per thread. numpy splits all words of an update at once, while other threads can work.
+The split of a word is a pure function of (seed, epoch, pair, position in the sentence), so it does not depend on order, resuming
+or the number of ranks. sentencepiece's sampler has the same distribution, but is not such a function, because it has one random
+generator per thread. numpy splits all words of an update at once, and other threads can run meanwhile.
 """
 
 from dataclasses import dataclass
@@ -27,8 +27,8 @@ from nmt.noises.base import Noise, NoiseContext
 from nmt.rows import Rows
 from nmt.text.vocabulary import join_rows
 
-MAX_CACHED_BYTES: Final = 1 << 26  # maximum memory for the possible splits of the words so far
-PLACE_BITS: Final = 21  # bits for a symbol's place in its sentence
+MAX_CACHED_BYTES: Final = 1 << 26  # maximum memory for the cached splits of words
+PLACE_BITS: Final = 21  # bits for a symbol's position in its sentence
 MERGED: Final = -1
 
 
@@ -100,7 +100,7 @@ class SubwordSampler:
         word_of_symbol = np.repeat(np.arange(len(ways)), symbols_of_word)
         sentence_of_symbol = sentence[word_of_symbol]
         sampled = np.bincount(sentence_of_symbol[begins], minlength=len(lengths))
-        stays = (sampled > longest)[sentence]  # (W,) these words keep their prepared split
+        stays = (sampled > longest)[sentence]  # (W,) words that keep the split made in preparation
         # A word with a part outside the vocabulary keeps its split too.
         stays[word_of_symbol[begins & (tokens == NO_TOKEN)]] = True
         tokens = np.where(stays[word_of_symbol], prepared, np.where(begins, tokens, NO_TOKEN))
@@ -108,7 +108,7 @@ class SubwordSampler:
         return Rows(tokens[begins], np.bincount(sentence_of_symbol[begins], minlength=len(lengths)))
 
     def _ways_of_words(self, ids: NDArray[np.uint32], lengths: Indices) -> tuple[list[WordSegmentations], Indices]:
-        """Return the possible splits and the position of each word, (W,). lengths: (N,) number of ids in each sentence"""
+        """Return each word's possible splits and first position, (W,). lengths: (N,) number of ids in each sentence"""
         if self._num_bytes > MAX_CACHED_BYTES:
             self._known, self._num_bytes = {}, 0
         words = word_starts(ids, lengths, self._segmentations.begins_word, self._segmentations.ends_word)
@@ -154,7 +154,7 @@ class SubwordSampler:
     ) -> NDArray[np.bool_]:
         """Draw the pieces of each word from last to first, and store the token of each piece at its first symbol.
 
-        first, end: (W,) first and end symbol of each word; returns: (symbols,) whether a piece starts there
+        first, end: (W,) range of each word's symbols; returns: (symbols,) whether a piece starts there
         """
         steps, counts = join_rows([way.steps for way in ways], np.int32, 4)
         shares = np.frombuffer(b"".join(way.shares for way in ways))
@@ -179,14 +179,14 @@ class SubwordSampler:
 class _Draws:
     """Random numbers from [0, 1), which depend on positions among the symbols of all sentences.
 
-    keys: (W,) random key of each word's sentence; starts: (W,) first symbol of that sentence
+    keys: (W,) random key of each word's sentence; starts: (W,) index of that sentence's first symbol
     """
 
     keys: NDArray[np.uint64]
     starts: Indices
 
     def __call__(self, word: Indices, begin: Indices, middle: Indices, end: Indices) -> NDArray[np.float64]:
-        """Return numbers (M,) that depend on the sentence of each word and on the places in that sentence."""
+        """Return random numbers (M,) that depend on the sentence of each word and on the symbols' positions in that sentence."""
         place, start = np.zeros(len(word), dtype=np.uint64), self.starts[word]
         for symbol in (begin, middle, end):
             place = (place << np.uint64(PLACE_BITS)) | (symbol - start).astype(np.uint64)

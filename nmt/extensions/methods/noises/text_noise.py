@@ -1,7 +1,7 @@
 """Noise in the source text: casing and typing errors (Belinkov and Bisk, 2018). Changed words are split into tokens again.
 
-Changes are a pure function of (seed, epoch, pair, place in the sentence), so they do not depend on order, resuming or the number
-of ranks.
+Changes are a pure function of (seed, epoch, pair, position in the sentence), so they do not depend on order, resuming or the
+number of ranks.
 """
 
 import re
@@ -71,8 +71,8 @@ class TextNoise(Noise):
         ends = np.cumsum(lengths)
         words = word_starts(ids, lengths, self._begins_word, self._ends_word)  # W
         sentence = np.searchsorted(ends, words, side="right")  # (W,)
-        counts = np.diff(words, append=len(ids))  # (W,) number of tokens
-        places = (words - (ends - lengths)[sentence]).astype(np.uint64) + np.uint64(1)  # 0 is the whole sentence
+        counts = np.diff(words, append=len(ids))  # (W,) number of tokens in each word
+        places = (words - (ends - lengths)[sentence]).astype(np.uint64) + np.uint64(1)  # 0: the whole sentence
         of_sentence = uniform(mixed(np.zeros(len(keys), np.uint64), keys))[sentence]
         draws = mixed(places, keys[sentence])
         typed = uniform(draws) < self._typos
@@ -89,7 +89,7 @@ class TextNoise(Noise):
         starts_of_texts = len(ids) + np.cumsum(encoded.lengths, dtype=np.int64) - encoded.lengths
         text_of_token = np.repeat(np.arange(len(texts)), encoded.lengths)
         has_byte = np.bincount(text_of_token, self._is_byte[encoded.ids], len(texts)) > 0
-        has_byte &= ~np.logical_or.reduceat(self._is_byte[ids], words)[changed]  # old bytes may stay
+        has_byte &= ~np.logical_or.reduceat(self._is_byte[ids], words)[changed]  # words may keep their bytes
         good = ~has_byte & (encoded.unknown == 0) & (encoded.lengths > 0) & (encoded.words == 1)
         starts, sizes = words.copy(), counts.copy()
         starts[changed[good]], sizes[changed[good]] = starts_of_texts[good], encoded.lengths[good]
@@ -101,7 +101,7 @@ class TextNoise(Noise):
     def _with_noise(self, tokens: NDArray[Any], of_sentence: float, typed: bool, number: int) -> str:
         """Add noise to a word. of_sentence: random number for the casing; number: random number for the typing error"""
         text = self._vocabulary.decode(tokens.tolist())
-        parts = ESCAPE.split(text)  # escapes are at odd positions
+        parts = ESCAPE.split(text)  # escapes are at odd indices
         if of_sentence < self._case / 2:
             parts[::2] = [in_capitals(part, self._language) for part in parts[::2]]
         elif of_sentence < self._case:
@@ -110,7 +110,7 @@ class TextNoise(Noise):
 
 
 def with_typo(text: str, number: int) -> str:
-    """Swap two adjacent letters of a word, or drop or double the first one. A word without two adjacent letters stays unchanged.
+    """Swap two adjacent letters of a word, or drop or double the first of them. A word without such letters stays unchanged.
 
     number: determines the change and its place
     """

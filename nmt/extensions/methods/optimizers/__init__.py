@@ -1,1 +1,1 @@
-"""Optimizers besides Adam, one file each."""
+"""Optimizers besides Adam, one per file."""

@@ -117,7 +117,7 @@ def _of_one_shape(parameters: Sequence[Tensor]) -> Iterator[list[Tensor]]:
 
 
 def _split(parameters: Groups) -> tuple[Groups, Groups]:
-    """Split into groups of matrices and of other parameters. By default, parameters with two dimensions are matrices."""
+    """Split groups into those of matrices and those of other parameters. By default, two dimensions make a matrix."""
     split: tuple[Groups, Groups] = [], []
     for group in parameters:
         is_matrix = group.get("matrices") or [parameter.ndim == 2 for parameter in group["params"]]

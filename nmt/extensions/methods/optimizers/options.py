@@ -19,7 +19,7 @@ class MuonOptions(AdamWOptions):
 class ScheduleFreeOptions(AdamOptions):
     adam_betas: tuple[float, float] = opt(
         (0.9, 0.999),
-        "share of the averaged weights in gradient computation; decay rate of the second moment",
+        "interpolation towards the averaged weights for gradients; decay rate of the second moment",
         minimum=0,
         below=1,
     )
@@ -38,7 +38,7 @@ class AdamSgdOptions(AdamOptions):
     )
     sgd_lr_factor: float = opt(
         2500.0,
-        "factor applied to the learning rate during gradient descent; GNMT goes from 2e-4 to 0.5",
+        "factor applied to the learning rate during gradient descent; 2500 in GNMT (2e-4 to 0.5)",
         above=0,
     )
 
@@ -70,11 +70,11 @@ class AdafactorOptions:
     )
     adafactor_eps: tuple[float, float] = opt(
         (1e-15, 1e-3),
-        "minimum root of the second moment, and minimum root mean square of a matrix",
+        "lower bounds for the second moment's root and a matrix's root mean square",
         above=0,
     )
     adafactor_clip: float = opt(
-        1.0, "maximum root mean square of a matrix's step before scaling; d in the paper", minimum=1
+        1.0, "root mean square above which a matrix's update is scaled down; d in the paper", minimum=1
     )
     weight_decay: float = opt(0.0, DECOUPLED_DECAY, aliases=("wd",), minimum=0)
 

@@ -1,4 +1,4 @@
-"""The batch plan for corpora mixed by weight. An epoch has as many pairs as the data, but some may be missing or repeated."""
+"""The batch plan for corpora mixed by weight. An epoch has as many pairs as the data, but may lack some and repeat others."""
 
 from typing import Any
 
@@ -63,4 +63,4 @@ def _start_in(position: Position) -> PartStart | None:
     try:
         return msgspec.convert(position.part, PartStart | None)
     except msgspec.ValidationError as error:
-        raise ArtefactError(f"the run's position is damaged: {error}") from None
+        raise ArtefactError(f"the saved position is damaged: {error}") from None

@@ -16,7 +16,9 @@ class Align(Preparation):
     def check(self, context: int) -> None:
         """See Preparation."""
         if context:
-            raise UserError("--align and --context cannot be combined: a context has no links (drop one of them)")
+            raise UserError(
+                "--align and --context cannot be combined: context lines have no alignment links (drop one of them)"
+            )
 
     def columns(self, pairs: PairIds, sizes: tuple[int, int]) -> dict[str, tuple[str, Iterator[Rows]]]:
         """See Preparation."""

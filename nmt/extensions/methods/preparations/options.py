@@ -21,4 +21,4 @@ class AlignOptions:
         if self.align and not preparing.names_training:
             raise ValueError("--align needs training pairs (add --train, or --source and --target)")
         if self.align and any(re.match(f"{ALIGNMENT_COLUMN}[:=]", column) for column in preparing.column):
-            raise ValueError(f"--align and --column {ALIGNMENT_COLUMN} both create this column (drop one of them)")
+            raise ValueError(f"--align and --column {ALIGNMENT_COLUMN} create the same column (drop one of them)")

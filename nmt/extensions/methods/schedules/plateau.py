@@ -1,4 +1,4 @@
-"""Reduces the learning rate when the validation loss stops falling. No other schedule has a state."""
+"""Reduces the learning rate when the validation loss stops falling. Only this schedule has a state."""
 
 import math
 from dataclasses import asdict, dataclass

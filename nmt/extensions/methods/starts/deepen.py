@@ -30,13 +30,13 @@ class Deepen(Start):
 def deepened_weights(run: Run, trained: TrainedModel) -> dict[str, Tensor]:
     """The weights that a run takes from a model with fewer layers. In the added layers, output weights become 0.
 
-    If the last weights of f are 0, x + f(x) is x, so at first the network's outputs are exactly those of the model.
+    If the last weights of f are 0, x + f(x) is x, so at first the network's outputs are exactly those of the smaller model.
     Raises UserError if the model does not have fewer layers, or if added layers would change the outputs.
     """
     if not run.model.residual_outputs:
         raise UserError(
-            f"--deepen: added layers would change the outputs of this run's model, {run.facts.model} (a Transformer needs "
-            "--norm-position pre, self-attention and layers that are not tied)"
+            f"--deepen: added layers would change the outputs of this run's model, {run.facts.model} (use a Transformer "
+            "with --norm-position pre, self-attention and untied layers)"
         )
     numbers = [[facts.options[key] for key in DEPTHS if key in facts.options] for facts in (trained.facts, run.facts)]
     if numbers[0] == numbers[1] or any(before > now for before, now in zip(*numbers, strict=True)):

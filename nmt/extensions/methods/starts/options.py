@@ -13,9 +13,9 @@ MIN_BATCH_TOKENS, MAX_BATCH_TOKENS = 512, 4096  # target tokens per update
 UPDATES_PER_EPOCH: Final = 100  # an update should cover about a hundredth of the data
 EPOCHS: Final = 10  # Luong and Manning (2015) fine-tune for 12 epochs
 MIN_UPDATES, MAX_UPDATES = 500, 20_000
-INTERVALS: Final = (1000, 500, 200, 100, 50)  # updates between validations; the longest interval that gives ten is used
+INTERVALS: Final = (1000, 500, 200, 100, 50)  # updates between validations; the longest that gives at least ten is used
 SHORTEST_INTERVAL: Final = 25
-FAILED_VALIDATIONS: Final = 5  # number in a row after which the run stops
+FAILED_VALIDATIONS: Final = 5  # the run stops after this many in a row
 MAX_WARMUP_UPDATES: Final = 500
 LENGTHS: Final = (
     "max_updates",
@@ -63,7 +63,7 @@ class LoraOptions:
 
     @staticmethod
     def defaults(given: Mapping[str, Any], values: dict[str, Any]) -> dict[str, Any]:
-        """Adapters start at zero, and need a higher learning rate than trained weights."""
+        """Defaults for adapters, which start at zero and need a higher learning rate than trained weights."""
         return values | {"lr": LORA_LR} if given.get("lora_rank") and "lr" in values else values
 
     def __post_init__(self) -> None:
@@ -96,7 +96,7 @@ class MovingAverageOptions:
 class DeepenOptions:
     deepen: bool = opt(
         False,
-        "allow more layers than --init-from has; at first, added layers do not change the outputs",
+        "allow more layers than the --init-from model has; added layers initially leave outputs unchanged",
         group="Fine-tuning",
         must_stay=True,
         needs=("init_from",),
@@ -108,7 +108,7 @@ class DeepenOptions:
 class InitStateOptions:
     init_state: Literal["none", "optimizer", "schedule", "all"] = opt(
         "none",
-        "training state to load besides the weights; schedule includes optimizer",
+        "training state to load besides the weights; schedule also loads the optimizer's state",
         group="Fine-tuning",
         must_stay=True,
         needs=("init_from",),
@@ -116,7 +116,7 @@ class InitStateOptions:
 
     @staticmethod
     def defaults(given: Mapping[str, Any], values: dict[str, Any]) -> dict[str, Any]:
-        """A run that continues the update count resumes training, so it gets no defaults for fine-tuning."""
+        """No defaults for fine-tuning if the run continues the update count, because it resumes training."""
         return {} if given.get("init_state") in ("schedule", "all") else values
 
 
@@ -135,7 +135,7 @@ class DataSizesOptions:
         try:
             tokens, is_validated = _facts_of_data(Path(given["data"]))
         except (ArtefactError, LookupError, TypeError):
-            return values  # the run reports what is wrong with its data
+            return values  # the run itself reports what is wrong with its data
         size = MIN_BATCH_TOKENS
         while size < MAX_BATCH_TOKENS and size * UPDATES_PER_EPOCH < tokens:
             size *= 2

@@ -50,7 +50,7 @@ class AdapterBase:
 
     @classmethod
     def of(cls, artefact: Artefact, scale: float) -> "AdapterBase":
-        """Raises UserError if the model is an adapter itself."""
+        """Describe the model in an artefact. Raises UserError if it is itself an adapter."""
         if LowRankOptions.file in artefact.manifest["files"]:
             merge = f"merge it first: nmt average --checkpoint {quoted(artefact.folder)}"
             raise UserError(
@@ -66,7 +66,7 @@ class AdapterBase:
             return msgspec.convert(content, cls)
 
     def weights(self, adapter: Path) -> dict[str, Tensor]:
-        """The weights of the model. Raises ArtefactError if the model is missing or changed. adapter: folder of the adapter"""
+        """The model's weights. Raises ArtefactError if the model is missing or has changed. adapter: folder of the adapter"""
         fix = f"put the model that {quoted(adapter)} was trained on there, or link to it"
         try:
             artefact = Artefact(Path(self.folder), "model", "checkpoint")

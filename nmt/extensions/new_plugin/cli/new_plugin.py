@@ -1,22 +1,25 @@
 """`nmt new-plugin`: write a working plug-in of one kind, as a starting point."""
 
 import ast
+import importlib
 import keyword
 import re
 import shlex
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from nmt import registry
 from nmt.cli.command import Command, print_json, print_lines
+from nmt.cli.commands import find_command
 from nmt.errors import UserError, one_line, quoted, storage_error, unknown
 from nmt.files import read_bytes
 from nmt.log import log
 from nmt.options import REQUIRED, opt, options_class
 
 SKELETONS: Final = Path(__file__).parents[1] / "skeletons"
-FILE_NAME: Final = re.compile(r"[A-Za-z][\w-]*\.py", re.ASCII)
+FILE_NAME: Final = re.compile(r"[A-Za-z](?:[-_]?[A-Za-z\d])*\.py")
 
 
 def skeletons() -> dict[str, Path]:
@@ -62,7 +65,7 @@ def run(options: NewPluginOptions) -> None:
 
 
 class _Names(NamedTuple):
-    """What a new component is called: `my_model` as an option, `my-model` in the registry, and `MyModel` as a class."""
+    """The names of a new component: `my_model` as an option, `my-model` in the registry, and `MyModel` as a class."""
 
     option: str
     component: str
@@ -74,7 +77,7 @@ def _names(kind: str, file: Path, skeleton: str) -> _Names:
     if not FILE_NAME.fullmatch(file.name):
         example = f"my_{kind.replace('-', '_')}.py"
         raise UserError(
-            f"{quoted(file)}: the name must consist of ASCII letters, digits and _, and end with .py ({example})"
+            f"{quoted(file)}: the name must consist of ASCII letters and digits with single _ between them ({example})"
         )
     option = re.sub(r"(?<=[a-z\d])(?=[A-Z])", "_", file.stem).replace("-", "_").lower()
     component, cls = option.replace("_", "-"), "".join(word.capitalize() for word in option.split("_"))
@@ -82,6 +85,8 @@ def _names(kind: str, file: Path, skeleton: str) -> _Names:
         raise UserError(f"{quoted(file)}: '{option}' is a Python keyword (choose another file name)")
     if component in registry.names(kind):
         raise UserError(f"{quoted(file)}: the {kind} '{component}' already exists (choose another file name)")
+    if f"\n    {_placeholders(kind).option}: " in skeleton and option in _options_of_examples(skeleton):
+        raise UserError(f"{quoted(file)}: --{component} is already a flag of nmt (choose another file name)")
     words, old = re.findall(r"\w+", skeleton), _placeholders(kind).cls
     others = {word for word in words if not word.startswith(old)}
     if any(word.replace(old, cls) in others for word in words if word.startswith(old)):  # for example, Model
@@ -89,8 +94,16 @@ def _names(kind: str, file: Path, skeleton: str) -> _Names:
     return _Names(option, component, cls)
 
 
+def _options_of_examples(skeleton: str) -> set[str]:
+    """The names of all options, except those of plug-ins, of the commands in a skeleton's examples."""
+    files = (find_command(line.split()[1]) for line in example_commands(skeleton))
+    commands: list[Command] = [importlib.import_module(file.module).COMMAND for file in files if file]
+    groups = chain(*(command.own_groups().values() for command in commands))
+    return {name.replace("-", "_") for option in chain(*groups) for name in (option.name, *option.aliases)}
+
+
 def _placeholders(kind: str) -> _Names:
-    """The names in the skeleton of a kind."""
+    """The placeholder names in the skeleton for a kind."""
     words = kind.split("-")
     return _Names(
         "_".join(["my", *words]), "-".join(["my", *words]), "".join(word.capitalize() for word in ["my", *words])

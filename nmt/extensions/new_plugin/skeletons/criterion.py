@@ -15,7 +15,7 @@ from nmt.symbols import PAD
 
 @options_class
 class MyCriterionOptions:  # CHANGE: each option becomes a flag, here --focus
-    focus: float = opt(2.0, "exponent that lowers the weight of easy tokens; 0 is cross entropy", minimum=0)
+    focus: float = opt(2.0, "exponent that lowers the weight of easy tokens; 0 gives cross entropy", minimum=0)
 
 
 @register("criterion", "my-criterion", MyCriterionOptions)

@@ -19,7 +19,7 @@ from nmt.nn.linear import Linear
 
 @options_class
 class MyMixerOptions:  # CHANGE: each option becomes a flag; its name must differ from all options of the Transformer
-    my_mixer: float = opt(0.5, "share of the earlier sum that each position keeps", minimum=0, below=1)
+    my_mixer: float = opt(0.5, "share of the running sum that each position keeps", minimum=0, below=1)
 
 
 @register("mixer", "my-mixer", MyMixerOptions)

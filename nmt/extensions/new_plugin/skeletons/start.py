@@ -16,9 +16,7 @@ from nmt.starts.base import Start
 
 @options_class
 class MyStartOptions:  # the start is in use when one of its options differs from its default
-    my_start: float = opt(
-        0.0, "scale of orthogonal initial matrices; 0 keeps the initial matrices", minimum=0, group="Fine-tuning"
-    )
+    my_start: float = opt(0.0, "scale of orthogonal initial matrices; 0 disables them", minimum=0, group="Fine-tuning")
 
 
 @register("start", "my-start", MyStartOptions)

@@ -41,7 +41,7 @@ class PaperDefinitions(Evaluation):
         return (as_rows if self.options.json else as_table)(systems, scores)
 
     def _language(self, systems: Sequence[System]) -> str:
-        """The target language from the option, if given, else from the model or from the names of the references."""
+        """The target language given by the option, or else by the model or the names of the references."""
         language = self.options.target_lang or systems[0].language
         if language is None:
             endings = {language_of(path) for path in self.options.reference} - {None}

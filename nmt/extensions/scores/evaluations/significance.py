@@ -15,7 +15,7 @@ from nmt.metrics.base import Lines, Metric, References
 
 @register("evaluation", "significance", SignificanceOptions)
 class Significance(Evaluation):
-    """Paired tests of each system against the first, with bootstrap or randomization."""
+    """Compares each system with the first by a paired bootstrap or randomization test."""
 
     def __init__(self, options: SignificanceOptions) -> None:
         super().__init__(options)
@@ -37,7 +37,7 @@ class Significance(Evaluation):
 
 
 def compared_as_table(comparisons: Sequence[Comparison]) -> str:
-    """A table with one row per metric and system, then the signature of each metric."""
+    """A table with one row per metric and system, followed by the signature of each metric."""
     rows = [
         [
             comparison.metric,

@@ -49,7 +49,7 @@ def read_tree(line: str) -> LinearisedTree | None:
 
 
 class BracketCounts(NamedTuple):
-    """Numbers of constituents: matched, in the hypotheses, in the references. failed: number of hypotheses that are not trees"""
+    """Constituent counts: matched, in the hypotheses, and in the references. failed: number of hypotheses that are not trees"""
 
     matched: int
     hypothesis: int
@@ -58,7 +58,7 @@ class BracketCounts(NamedTuple):
 
     @property
     def precision(self) -> float:
-        """The precision in percent. Like recall and F1, it is 100 without constituents, or 0 if a sentence failed."""
+        """Precision in percent. Like recall and F1, it is 100 if there are no constituents, and 0 if a sentence failed."""
         return self._percent(self.matched, self.hypothesis)
 
     @property
@@ -75,7 +75,7 @@ class BracketCounts(NamedTuple):
 
 def count_brackets(hypothesis: str, reference: LinearisedTree) -> BracketCounts:
     """Compare a line with a reference. A line that is not a tree over the same number of words counts as failed."""
-    # EVALB finds punctuation by the tags of each tree, and skips a sentence if the number of punctuation marks differs.
+    # EVALB finds punctuation by each tree's own tags, and skips a sentence if its trees differ in the number of marks.
     kept = [0, *accumulate(tag not in DELETED for tag in reference.tags)]
     expected = _counted(reference, kept)
     tree = read_tree(hypothesis)
@@ -97,7 +97,7 @@ def _counted(tree: LinearisedTree, kept: Sequence[int]) -> Counter[tuple[str, in
 
 @register("metric", "bracket-f1", NoOptions)
 class BracketF1(Metric):
-    """Labelled bracketing F1 of linearised trees, 0 to 100. In a sentence that is not a tree, nothing matches."""
+    """Labelled bracketing F1 of linearised trees, 0 to 100. A sentence that is not a tree has no matches."""
 
     def __call__(self, hypotheses: Lines, references: References, sources: Lines | None = None) -> Score:
         """See Metric. Raises InputError for a reference that is not a tree, UserError for several references."""

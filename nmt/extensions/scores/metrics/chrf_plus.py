@@ -11,7 +11,7 @@ MAX_NGRAM_WORDS: Final = 2
 
 @register("metric", "chrf++", ChrfPlusOptions)
 class ChrfPlus(SacreBleuMetric):
-    """chrF++, 0 to 100: F2 score of n-grams with 1 to 6 characters and with 1 or 2 words."""
+    """chrF++, 0 to 100: F2 score over n-grams of 1 to 6 characters and of 1 or 2 words."""
 
     options: ChrfPlusOptions
 

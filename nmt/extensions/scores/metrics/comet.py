@@ -1,4 +1,4 @@
-"""COMET (Rei et al., 2020), a neural metric, computed with the library of its authors (the extra `comet`)."""
+"""COMET (Rei et al., 2020), a neural metric, computed with its authors' library (the extra `comet`)."""
 
 import math
 from importlib.metadata import PackageNotFoundError, version
@@ -53,7 +53,7 @@ class Comet(Metric):
         return [100 * float(score) for score in prediction.scores]
 
     def _loader(self) -> Any:
-        """The library's function for loading a checkpoint. `check` runs first."""
+        """The library's function for loading a checkpoint. Run `check` first."""
         load_from_checkpoint = required(
             "comet", "the metric comet (in a separate environment)", "comet"
         ).load_from_checkpoint

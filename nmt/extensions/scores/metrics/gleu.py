@@ -13,13 +13,13 @@ from nmt.metrics.bleu import Bleu
 from nmt.version import __version__
 
 MAX_NGRAM_TOKENS: Final = 4
-CACHED_COUNTS: Final = 1024  # number of cached lines; references are compared with many hypotheses
+CACHED_COUNTS: Final = 1024  # number of lines to cache, because references are compared with many hypotheses
 
 
 class _Matches(NamedTuple):
     """Counts of n-grams.
 
-    common: number of n-grams that both sides share; each counts as often as it occurs on the side where it is rarer
+    common: number of n-grams that both sides share, each with the lower of its two counts
     most: number of n-grams on the side that has more
     """
 
@@ -52,7 +52,7 @@ class Gleu(Metric):
         self.bleu.check()
 
     def __call__(self, hypotheses: Lines, references: References, sources: Lines | None = None) -> Score:
-        """Score a test set like NLTK's `corpus_gleu`: the sum of `common` divided by the sum of `most`, both over all lines.
+        """Score a test set as NLTK's `corpus_gleu` does: divide the sum of `common` over all lines by the sum of `most`.
 
         Each line is matched with its best reference, or with the first of those that tie.
         """

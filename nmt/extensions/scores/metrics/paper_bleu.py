@@ -38,7 +38,7 @@ def replace_punctuation(text: str) -> str:
 def split_compounds(text: str) -> str:
     """Split compounds as `perl -ple 's{(\\S)-(\\S)}{$1 ##AT##-##AT## $2}g'` does; matches do not overlap.
 
-    So a-b-c is split once, and ab-bc-cd twice. Perl works on bytes there, so a two-byte letter can be part of two matches, and
+    So a-b-c is split once, and ab-bc-cd twice. Perl works on bytes, so a two-byte letter can be part of two matches, and
     a-ü-c is split twice.
     """
     return COMPOUND.sub(rb"\1 ##AT##-##AT## \2", text.encode()).decode()
@@ -84,7 +84,7 @@ class PaperBleu(Metric):
         return multi_bleu(tokens[0], tokens[1:], self._steps)
 
     def definitions(self, hypotheses: Lines, references: References) -> list[tuple[str, Score]]:
-        """Names and scores of BLEU under each definition: sacreBLEU's 13a and intl, `tokenised` for German, and the paper's."""
+        """The name and BLEU score of each definition: sacreBLEU's 13a and intl, `tokenised` for German, and the paper's."""
         self.check()  # check first, because sacreBLEU takes a while
         scores = [
             (f"sacreBLEU {tokenize}", Bleu(BleuOptions(tokenize=tokenize))(hypotheses, references))

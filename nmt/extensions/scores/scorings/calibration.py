@@ -22,7 +22,7 @@ class Calibration(Scoring):
     """Fits a temperature, prints the reliability before and after, and stores the temperature in the model's manifest."""
 
     def check_model(self, folder: Path) -> None:
-        Artefact(folder, "model")  # a run is refused, because its best checkpoint may change or be deleted
+        Artefact(folder, "model")  # refuses a run, because its best checkpoint may change or be deleted
 
     def texts(self, scorer: PairScorer) -> Iterator[str]:
         options, loaded = self.options, scorer.loaded

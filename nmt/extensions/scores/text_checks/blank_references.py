@@ -21,7 +21,7 @@ class BlankReferences(TextCheck):
         for text, blank in zip(references, blanks, strict=True):
             if others := blank - without:
                 log.info(
-                    f"{quoted(text.name)}: {len(others):,} of {len(text.lines):,} lines are blank; it has no reference for these"
+                    f"{quoted(text.name)}: {len(others):,} of {len(text.lines):,} lines are blank, so they have no reference here"
                 )
 
     def doubts(self, metrics: Sequence[Metric], references: References) -> Iterator[str]:

@@ -33,7 +33,7 @@ class DifferingForms(TextCheck):
                 for form, num_lines in self._differing(system.lines, reference.lines).items():
                     names = [f"{quoted(text.name)} is in {form_of(text.lines, form)}" for text in (system, reference)]
                     log.warn(
-                        f"{', '.join(names)}, so characters differ in {num_lines:,} of {len(system.lines):,} lines (use "
+                        f"{' and '.join(names)}, so characters differ in {num_lines:,} of {len(system.lines):,} lines (use "
                         f"--normalization {form} to compare both in {form.upper()})"
                     )
 
@@ -49,14 +49,14 @@ class DifferingForms(TextCheck):
 
 
 def count_better(hypotheses: Lines, references: Lines, before: str, after: str) -> int:
-    """Count the lines in which fewer characters differ in the form `after` than in the form `before`."""
+    """Count the lines with fewer differing characters in Unicode form `after` than in `before`."""
     change = UNICODE_FORMS[after]
     pairs = (pair for pair in zip(hypotheses, references, strict=True) if any(change(line) != line for line in pair))
     return sum(_differences(pair, after) < _differences(pair, before) for pair in pairs)
 
 
 def _differences(pair: tuple[str, str], form: str) -> int:
-    """The number of characters (each with its marks) that only one of two lines contains. form: Unicode form of both lines"""
+    """The number of characters (each with its marks) that only one of two lines contains. form: Unicode form to compare in"""
     one, other = (Counter(_characters(UNICODE_FORMS[form](line))) for line in pair)
     return (one - other).total() + (other - one).total()
 
@@ -73,6 +73,6 @@ def _characters(line: str) -> list[str]:
 
 
 def form_of(lines: Lines, compared: str) -> str:
-    """The name of the form that all lines have. compared: nfc or nfkc, the form to test for"""
+    """The name of the Unicode form of all lines. compared: the form to test for, nfc or nfkc"""
     known: tuple[Literal["NFC", "NFD", "NFKC"], ...] = ("NFC", "NFD") if compared == "nfc" else ("NFKC", "NFC", "NFD")
     return next((form for form in known if all(unicodedata.is_normalized(form, line) for line in lines)), "mixed forms")

@@ -8,5 +8,5 @@ from nmt import opt, options_class
 @options_class
 class UnicodeFormOptions:
     normalization: Literal["none", "nfc", "nfkc"] = opt(
-        "none", "Unicode form for comparing hypotheses and references; none compares them unchanged", group="Metrics"
+        "none", "Unicode form in which to compare hypotheses and references; 'none' changes nothing", group="Metrics"
     )

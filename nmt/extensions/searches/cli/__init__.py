@@ -1,1 +1,1 @@
-"""The command that belongs to the searches."""
+"""The command `nmt shortlist`."""

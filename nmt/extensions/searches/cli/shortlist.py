@@ -38,7 +38,7 @@ class ShortlistOptions:
     )
     pairs: int = opt(
         100_000,
-        "training pairs to learn from, evenly spaced",
+        "training pairs to use, taken at even intervals",
         group="Word alignment",
         common=True,
         minimum=1,
@@ -60,7 +60,7 @@ class ShortlistOptions:
     )
     frequent: int = opt(
         500,
-        "frequent target tokens that are always allowed",
+        "how many frequent target tokens to always allow",
         group="Size of the shortlist",
         common=True,
         minimum=1,

@@ -1,4 +1,4 @@
-"""Alternatives at a position: the most probable tokens after a given prefix, each with its best translation."""
+"""Alternatives at a position: the most probable tokens after a given prefix, each with the best translation that it leads to."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ from nmt.symbols import PAD
 
 
 class _Alternatives(Beams):
-    """One beam for each token that may follow the prefix. The beams of a sentence are adjacent."""
+    """One beam for each token that may follow the prefix. The beams of each sentence are adjacent."""
 
     def begin(self, constraints: Sequence[Constraints]) -> None:
         lengths = torch.tensor([len(constraint.prefix) for constraint in constraints], device=self.limits.device)
@@ -27,11 +27,11 @@ class _Alternatives(Beams):
         return options.n_best, options.beam_size, 1
 
     def continuations(self, log_probs: Tensor) -> Continuations:
-        """See Beams. Right after the prefix each beam may continue only with its own token. log_probs: (B, W, V)"""
+        """See Beams. Right after the prefix, each beam may continue only with its own token. log_probs: (B, W, V)"""
         _, W, V = log_probs.shape
         at_prefix_end = self.prefix_lengths[self.numbers] == self.tokens.shape[2]  # B
         best = log_probs[:, 0].topk(min(self.groups, V)).indices
-        best = pad(best, (0, self.groups - best.shape[1]), value=PAD)  # PAD is forbidden, so beams that get it die
+        best = pad(best, (0, self.groups - best.shape[1]), value=PAD)  # PAD is forbidden, so these beams yield nothing
         tokens = best.gather(1, (self.numbers % self.groups)[:, None])  # B 1
         leave_only(log_probs.view(-1, V), tokens.repeat(1, W).flatten(), at_prefix_end.repeat_interleave(W))
         return super().continuations(log_probs)
@@ -39,6 +39,6 @@ class _Alternatives(Beams):
 
 @register("decoder", "alternatives", AlternativesOptions)
 class Alternatives(Beam):
-    """Finds the best translation for each of the most probable words after a prefix."""
+    """Finds the best translation for each of the words that are most probable after a prefix."""
 
     beams = _Alternatives

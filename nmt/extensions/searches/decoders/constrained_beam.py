@@ -1,11 +1,11 @@
 """Beam search that forces given phrases into the translations (after Post and Vilar, 2018).
 
-The candidates of a step are the best continuations, the best one of each hypothesis, and all tokens that continue a phrase.
-Hypotheses with the same number of phrase tokens left form a *bank*. The W places of the beam are dealt to the banks in
-turn, starting with the bank that has the fewest tokens left. Each bank fills its places with its best candidates.
+At each step, the candidates are the best continuations of all, the best of each hypothesis, and all that extend a phrase.
+Hypotheses with the same number of phrase tokens left form a *bank*. The W places of the beam go to the banks in turn, starting
+with the bank that has the fewest tokens left. Each bank fills its places with its best candidates.
 
-No hypothesis ends before it contains its phrases. If the remaining length is only just enough for the phrases, only their
-tokens may follow. Phrases must be whole words: a phrase counts as unmet again if the next token continues its last word, as
+No hypothesis ends before it contains all its phrases. If the remaining length is only just enough for the phrases, only their
+tokens may follow. Phrases must be whole words: a phrase becomes unmet again if the next token continues its last word, as
 `kelle` does after `Herr`.
 """
 
@@ -48,7 +48,7 @@ class WordParts:
 
     @classmethod
     def of(cls, target: Side) -> "WordParts":
-        """Classify a vocabulary. Both sets are empty if words do not end at spaces, or are written from right to left."""
+        """Classify a side's tokens. Both sets are empty if its words need not end at spaces or are written from right to left."""
         if target.settings.right_to_left or base_language(target.settings.language) in ATTACHED_LANGUAGES:
             return cls()
         surfaces = [(token, target.surface(token)) for token in range(UNK + 1, target.size)]
@@ -58,7 +58,7 @@ class WordParts:
 
 @dataclass(frozen=True)
 class WordConstraints(Constraints):
-    """Constraints with phrases that must be whole words. parts: tokens that may be parts of words"""
+    """Constraints whose phrases must be matched as whole words. parts: tokens that may be parts of words"""
 
     parts: WordParts = field(default_factory=WordParts)
 
@@ -68,7 +68,7 @@ class PhraseProgress:
     """Tracks which phrases a hypothesis contains so far.
 
     unmet: phrases that it does not contain yet
-    started: its last tokens that are the start of an unmet phrase
+    started: its last tokens, if they start an unmet phrase
     ended: phrases that its last token completed, unless the next token continues their last word
     words: tokens that may be parts of words
     """
@@ -80,7 +80,7 @@ class PhraseProgress:
 
     @classmethod
     def towards(cls, phrases: Sequence[Phrase], words: WordParts | None = None) -> "PhraseProgress":
-        """The progress of an empty hypothesis. A phrase inside another phrase is met together with it."""
+        """The progress of an empty hypothesis. Drops each phrase contained in another, because that one satisfies both."""
         words = words or WordParts()
         parts = {part for part in phrases for phrase in phrases if part != phrase and _contains(phrase, part, words)}
         return cls(frozenset(phrases) - parts, words=words)
@@ -98,10 +98,10 @@ class PhraseProgress:
     def after(self, token: int) -> "PhraseProgress":
         """The progress after one more token.
 
-        Phrases may share tokens: the end of a phrase, complete or not, may be the start of another.
+        Phrases may overlap: the last tokens of a complete or partial phrase may start another one.
         """
         tokens = (*self.started, token)
-        ends = [tokens[start:] for start in range(len(tokens))]  # the longest one first
+        ends = [tokens[start:] for start in range(len(tokens))]  # the longest first
         before = self.unmet | self.ended if token in self.words.continuing else self.unmet
         unmet = before.difference(ends)
         started = next((end for end in ends if any(phrase[: len(end)] == end for phrase in unmet)), ())
@@ -110,7 +110,7 @@ class PhraseProgress:
 
 
 def _contains(phrase: Phrase, part: Phrase, words: WordParts) -> bool:
-    """Whether a phrase contains another one as whole words."""
+    """Whether a phrase contains another phrase as whole words."""
     for i in range(len(phrase) - len(part) + 1):
         after = phrase[i + len(part) :]
         is_inside = after and part[-1] in words.ending and after[0] in words.continuing
@@ -120,7 +120,7 @@ def _contains(phrase: Phrase, part: Phrase, words: WordParts) -> bool:
 
 
 class _Banks(Beams):
-    """Beams that track the phrases in their hypotheses. progress: one entry per hypothesis, for each beam"""
+    """Beams that track the phrases in their hypotheses. progress: for each beam, one entry per hypothesis"""
 
     def begin(self, constraints: Sequence[Constraints]) -> None:
         self.progress = [
@@ -156,7 +156,7 @@ class _Banks(Beams):
 
 
 def _ended(scores: Tensor, progress: Sequence[PhraseProgress], size: int) -> tuple[Tensor, Tensor]:
-    """The scores (size,) and parents (size,) of hypotheses that end, among the best continuations of complete hypotheses."""
+    """The scores (size,) and parents (size,) of complete hypotheses for which EOS is among the best continuations."""
     V = scores.shape[1]
     complete = torch.tensor(
         [not hypothesis_progress.remaining for hypothesis_progress in progress], device=scores.device
@@ -168,7 +168,7 @@ def _ended(scores: Tensor, progress: Sequence[PhraseProgress], size: int) -> tup
 
 
 def _restrict(log_probs: Tensor, progress: PhraseProgress, tokens_left: int) -> None:
-    """Forbid EOS before all phrases are met, and forbid all other tokens if the phrases need the whole remaining length."""
+    """Forbid EOS until all phrases are met, and allow only phrase tokens if the phrases need the whole remaining length."""
     remaining = progress.remaining
     if remaining:
         log_probs[EOS] = -math.inf
@@ -183,7 +183,7 @@ def _restrict(log_probs: Tensor, progress: PhraseProgress, tokens_left: int) -> 
 
 
 def _prune(log_probs: Tensor, progress: PhraseProgress, prune: float) -> None:
-    """Drop tokens more than `prune` nats below the best one, except those that continue a phrase."""
+    """Drop tokens that are more than `prune` nats below the best one, except those that continue a phrase."""
     dropped = log_probs < log_probs.max() - prune
     dropped[sorted(progress.next_tokens())] = False
     log_probs.masked_fill_(dropped, -math.inf)
@@ -209,7 +209,7 @@ def _candidates(scores: Tensor, progress: Sequence[PhraseProgress], size: int) -
 def _deal_by_banks(
     candidates: Sequence[Continuation], progress: Sequence[PhraseProgress], size: int
 ) -> list[Continuation]:
-    """Take `size` candidates from the banks in turn, starting with the bank that has the fewest tokens left; best first."""
+    """Take `size` candidates from the banks in turn, starting with the bank with the fewest tokens left. The best come first."""
     banks: dict[int, list[Continuation]] = defaultdict(list)
     for candidate in candidates:
         _, parent, token = candidate

@@ -1,6 +1,6 @@
 """Diverse beam search (Vijayakumar et al., 2016): each group of beams is penalised for the tokens of earlier groups.
 
-At each step a group ranks its continuations by log-probability minus `diversity_strength` times the number of hypotheses
+At each step, a group ranks its continuations by log-probability minus `diversity_strength` times the number of hypotheses
 of earlier groups that continue with that token (Hamming diversity). Reported log-probabilities and scores exclude the penalty.
 """
 
@@ -15,7 +15,7 @@ from nmt.extensions.searches.decoders.options import DiverseBeamOptions
 
 
 class _Groups(Beams):
-    """One beam per group. The beams of a sentence are adjacent."""
+    """One beam per group. The beams of each sentence are adjacent."""
 
     @staticmethod
     def shape(options: Any) -> tuple[int, int, int]:

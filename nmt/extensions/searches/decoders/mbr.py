@@ -1,7 +1,7 @@
-"""Minimum Bayes risk (Kumar and Byrne, 2004; Eikema and Aziz, 2020): the candidate that is most similar to all candidates.
+"""Minimum Bayes risk (Kumar and Byrne, 2004; Eikema and Aziz, 2020): chooses the candidate closest to all others.
 
 Candidates are samples with equal weights, or another search's hypotheses, weighted by their probabilities. A candidate's score
-is its expected utility: the metric with each candidate as the reference, averaged with their weights.
+is its expected utility: the weighted mean of the metric with each candidate as the reference.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""The options of all searches besides the core's. They do not import torch, so `--help` is fast."""
+"""The options of all searches outside the core. This module does not import torch, so that `--help` is fast."""
 
 from dataclasses import replace
 from typing import Any, ClassVar, Final
@@ -18,10 +18,10 @@ class ConstrainedBeamOptions(BeamOptions):
 
 @options_class
 class DiverseBeamOptions(BeamOptions):
-    groups: int = opt(2, "number of groups of equal size that the beam is split into", group="Search", minimum=1)
+    groups: int = opt(2, "number of equal groups to split the beam into", group="Search", minimum=1)
     diversity_strength: float = opt(
         0.5,
-        "penalty, in nats, for each hypothesis of earlier groups that chose the same token",
+        "penalty, in nats, for each hypothesis in earlier groups that chose the same token",
         group="Search",
         minimum=0,
     )
@@ -29,7 +29,7 @@ class DiverseBeamOptions(BeamOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.beam_size % self.groups:
-            raise ValueError(f"--groups {self.groups}: must divide --beam-size, {self.beam_size}")
+            raise ValueError(f"--groups {self.groups}: must divide --beam-size ({self.beam_size})")
 
 
 @options_class
@@ -45,7 +45,7 @@ class AlternativesOptions(BeamOptions):
     )
 
     def __post_init__(self) -> None:
-        """Check nothing: each alternative has its own beam, so `beam_size` does not limit `n_best`."""
+        """Check nothing, because each alternative has its own beam, so `beam_size` does not limit `n_best`."""
 
 
 @options_class
@@ -81,7 +81,9 @@ class SamplingOptions(SearchOptions):
 
 @options_class
 class MbrOptions:
-    n_best: int = opt(1, "different translations per sentence, best first", group="Search", common=True, minimum=1)
+    n_best: int = opt(
+        1, "number of distinct translations per sentence, best first", group="Search", common=True, minimum=1
+    )
     num_candidates: int = opt(
         32,
         "candidates per sentence to choose from",
@@ -97,12 +99,12 @@ class MbrOptions:
         group="Search",
     )
     utility: Part = part(
-        "metric", "chrf", "metric that scores each candidate against the others as references", group="Search"
+        "metric", "chrf", "metric that scores candidates, with the others as references", group="Search"
     )
 
     def __post_init__(self) -> None:
         if self.n_best > self.num_candidates:
-            raise ValueError(f"--n-best {self.n_best}: must be at most --num-candidates, {self.num_candidates}")
+            raise ValueError(f"--n-best {self.n_best}: must be at most --num-candidates ({self.num_candidates})")
         self.inner_search()
 
     def inner_search(self) -> Part:
@@ -114,6 +116,6 @@ class MbrOptions:
         for name, option in own.items():
             if getattr(options, name) not in (option.default, required[name]):
                 flag = flag_of(f"candidates.{name}")
-                always = required[name] if name == "length_penalty" else f"--num-candidates, {required[name]}"
+                always = required[name] if name == "length_penalty" else f"--num-candidates ({required[name]})"
                 raise ValueError(f"{flag} {getattr(options, name)}: mbr always uses {always} (drop {flag})")
         return replace(self.candidates, options=replace(options, **{name: required[name] for name in own}))

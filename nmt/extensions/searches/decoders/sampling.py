@@ -1,8 +1,8 @@
-"""Sampling: draws tokens by their probability, independently of the batch.
+"""Sampling: draws tokens according to their probabilities, independently of the batch.
 
 Inverse transform sampling takes the first token with a cumulative probability above a uniform random number. That number is a
 function of (sampling_seed, source sentence, index of the sample, step). So a sentence gets the same samples in any batch, on
-any device, and at any position of the input. Equal lines get equal samples.
+any device, and anywhere in the input. Identical lines get identical samples.
 Dimensions: B sentences, S source positions, N rows, V vocabulary, K allowed tokens.
 """
 
@@ -24,7 +24,7 @@ from nmt.extensions.searches.decoders.options import SamplingOptions
 from nmt.models.base import Scorer
 from nmt.symbols import PAD
 
-MAX_SAMPLES_AT_ONCE: Final = 16  # per sentence, because each sample attends to the cache of all samples drawn together
+MAX_SAMPLES_AT_ONCE: Final = 16  # maximum per sentence; a sample attends to the caches of all samples drawn with it
 _32_BITS: Final = 0xFFFFFFFF
 
 
@@ -52,13 +52,13 @@ class Sampling(Decoder):
         return [sorted(sentence_samples, key=lambda sample: -sample.score) for sentence_samples in samples]
 
     def _choose(self, keys: Tensor, log_probs: Tensor, rows: Tensor, step: int) -> Tensor:
-        """Draw the next tokens, see Choose. keys: (N,) random bits for each path"""
+        """Draw the next tokens (see Choose). keys: (N,) random bits for each path"""
         values, tokens = self._candidates(log_probs / self.options.temperature)  # N K
         drawn = draw(values, _hash(keys[rows] ^ _hash(torch.full_like(rows, step))))
         return drawn if tokens is None else tokens.gather(1, drawn[:, None]).squeeze(1)
 
     def _candidates(self, log_probs: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The allowed tokens: log-probabilities (N, K), not normalised, and ids (N, K), or None for the whole vocabulary.
+        """The allowed tokens: log-probabilities (N, K), not normalised, and ids (N, K). Ids are None for the whole vocabulary.
 
         log_probs: (N, V)
         """
@@ -72,7 +72,7 @@ class Sampling(Decoder):
 
 
 def _keys(seed: int, variation: int, source: Tensor, count: int) -> Tensor:
-    """32 random bits for each of `count` samples of each row of source (B, S): (B, count) int64"""
+    """32 random bits per sample, for `count` samples of each row of source (B, S): (B, count) int64"""
     keys = []
     prefix = f"{seed} {variation} " if variation else f"{seed} "
     for row in source.cpu().numpy():
@@ -90,7 +90,7 @@ def _hash(bits: Tensor) -> Tensor:
 
 
 def draw(log_probs: Tensor, bits: Tensor) -> Tensor:
-    """Draw one column from each row by its probability (Devroye, 1986, section III.2): (N,) int64.
+    """Draw one column of each row according to the columns' probabilities (Devroye, 1986, section III.2): (N,) int64.
 
     log_probs: (N, K), not necessarily normalised; a column of -inf is never drawn
     bits: (N,) int64, 32 random bits for each row, which determine the draw
@@ -98,7 +98,7 @@ def draw(log_probs: Tensor, bits: Tensor) -> Tensor:
     cumulative = torch.softmax(log_probs, 1).cumsum(1, dtype=torch.float64)  # N K
     uniform = (bits.double() + 0.5) / 2**32  # below 1, so that the cumulative probability always exceeds it
     found = torch.searchsorted(cumulative, uniform[:, None] * cumulative[:, -1:], right=True).squeeze(1)
-    return found.clamp(max=log_probs.shape[1] - 1)  # needed if a row is NaN
+    return found.clamp(max=log_probs.shape[1] - 1)  # needed if a row contains NaN
 
 
 def top_p(log_probs: Tensor, p: float) -> Tensor:

@@ -1,7 +1,7 @@
 """Forbids texts as whole words in the translation, however they are split into tokens.
 
 An automaton over UTF-8 bytes (Aho and Corasick, 1975) reads the text that each token adds to the translation. In each state,
-the tokens that would complete a forbidden text get minus infinity.
+the tokens that would complete a forbidden text get a log-probability of minus infinity.
 Dimensions: V vocabulary, C bytes of the longest token.
 """
 
@@ -21,16 +21,16 @@ from nmt.symbols import EOS
 from nmt.text.corpus import read_lines
 from nmt.text.pipeline import Side
 
-MAX_AVOIDED_CHARACTERS: Final = 5000  # limit per request, because memory grows with its square
+MAX_AVOIDED_CHARACTERS: Final = 5000  # maximum per request, because memory grows with its square
 CACHED_AUTOMATA: Final = 4
-CACHED_TRANSITION_BYTES: Final = 1 << 25  # size of an automaton's cache of transitions for all tokens
+CACHED_TRANSITION_BYTES: Final = 1 << 25  # size of each automaton's cache of transitions
 
 
 @register("filter", "avoid", AvoidOptions)
 class Avoid(Filter):
     """Forbids texts as whole words in the translation, however they are split into tokens.
 
-    automaton: makes the Automaton for some texts; the last few are cached, because successive batches often share them
+    automaton: makes the Automaton for a set of texts; the last few are cached, because successive batches often share them
     """
 
     def __init__(self, target: Side) -> None:
@@ -50,7 +50,7 @@ class Avoid(Filter):
         return [line for line in lines if line.strip()]
 
     def prepared(self, texts: Sequence[str]) -> tuple[str, ...]:
-        """The texts, prepared up to subword segmentation. Texts without a word are dropped."""
+        """The texts in the form before subword segmentation, without empty ones."""
         return tuple(text for text in self.target.prepare(texts, starts_sentence=False) if text.strip())
 
     def refusal(self, given: Sequence[str], texts: Sequence[str], phrases: Sequence[str]) -> str:
@@ -70,7 +70,7 @@ class Avoid(Filter):
     def spelling(self) -> NDArray[np.uint8]:
         """The bytes that each token adds to the text, padded with 0: (V, C). All automata share them.
 
-        EOS ends a word like a space.
+        EOS ends a word, as a space does.
         """
         texts = [b" " if token == EOS else self.target.spelling(token) for token in range(self.target.size)]
         width = max(map(len, texts))
@@ -80,7 +80,7 @@ class Avoid(Filter):
 class Automaton:
     """A finite automaton that recognises forbidden texts in a sequence of tokens.
 
-    Its states are the prefixes of the texts, each text enclosed in two spaces, and `matched` after a complete text.
+    Its states are the prefixes of the texts (with a space on both sides) and `matched`, which follows a complete text.
     """
 
     def __init__(self, texts: Sequence[str], spelling: NDArray[np.uint8]) -> None:
@@ -96,10 +96,10 @@ class Automaton:
         self._allows_word_end = self._transitions[:, self._symbols[ord(" ")]] != self.matched
 
     def _built(self, beginnings: Sequence[bytes], patterns: Sequence[bytes], num_symbols: int) -> NDArray[np.int32]:
-        """The next state by state and symbol: the longest suffix that starts a pattern. The last symbol means any other byte."""
+        """The next state by state and symbol: the longest suffix that starts a pattern. The last symbol is all other bytes."""
         states = {beginning: state for state, beginning in enumerate(beginnings)}
         ends = [(pattern, self.matched) for pattern in patterns]  # a pattern may be the start of another
-        children: list[dict[int, int]] = [{} for _ in beginnings]  # state of the text extended by one symbol
+        children: list[dict[int, int]] = [{} for _ in beginnings]  # for each state, the next one by symbol
         for text, state in [*list(states.items())[1:], *ends]:
             children[states[text[:-1]]][self._symbols[text[-1]]] = state
         transitions = np.zeros((len(beginnings) + 1, num_symbols), np.int32)
@@ -128,7 +128,7 @@ class Automaton:
         return state == self.matched or not self._allows_word_end[state]
 
     def forbidden(self, state: int) -> NDArray[np.bool_]:
-        """True for the tokens that complete a forbidden text if the word ends with them, shape (V,).
+        """Whether each token completes a forbidden text if the word ends with it, shape (V,).
 
         This also forbids tokens after which the word could continue, because a greedy search might be unable to end there.
         """
@@ -137,7 +137,7 @@ class Automaton:
         return forbidden
 
     def forbidden_after(self, tokens: Sequence[int], num_forced: int) -> NDArray[np.bool_]:
-        """See Forbid. Forbidden texts that end within the forced tokens are accepted."""
+        """See Forbid. Forbidden texts within the forced tokens are accepted."""
         state = self.start
         for length, token in enumerate(tokens, 1):
             state = int(self.after(state)[token])

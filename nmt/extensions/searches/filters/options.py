@@ -1,4 +1,4 @@
-"""The options of filters. They do not import torch, so `--help` is fast."""
+"""The options of the filters. This module does not import torch, so that `--help` is fast."""
 
 from nmt import opt, options_class
 

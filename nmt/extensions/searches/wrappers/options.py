@@ -1,4 +1,4 @@
-"""The options of wrappers. They do not import torch, so `--help` is fast."""
+"""The options of the wrappers. This module does not import torch, so that `--help` is fast."""
 
 from nmt import opt, options_class
 
@@ -19,7 +19,7 @@ class RerankOptions:
     )
     rerank_candidates: int | None = opt(
         None,
-        "candidates to re-rank per sentence; by default the beam size or, without a beam, --n-best",
+        "candidates to re-rank per sentence; by default, the beam size or, without a beam, --n-best",
         group="Several models",
         minimum=1,
         needs=("rerank",),
@@ -30,7 +30,7 @@ class RerankOptions:
 class ShortlistSearchOptions:
     shortlist: str | None = opt(
         None,
-        "file from nmt shortlist: search only among likely translations of the source tokens",
+        "file written by nmt shortlist; limits the search to likely translations of source tokens",
         group="Speed and memory",
         metavar="FILE",
     )

@@ -1,7 +1,7 @@
 """Re-ranking: other models score a search's candidates, which are then ordered by the weighted mean of all scores.
 
 Each model scores the text with its own vocabulary. Its log-probability (nats, including EOS) is normalised as in the search
-(Decoder.normalised), by the length in its own tokens. A model of the reverse direction scores the source given the candidate
+(Decoder.normalised), by the number of its own tokens. A model of the reverse direction scores the source given the candidate
 (the "noisy channel"). A language model scores only the candidate.
 """
 
@@ -32,14 +32,14 @@ from nmt.translate.wrapper import Outcome, SearchWrapper
 
 @dataclass(frozen=True)
 class RerankModel:
-    """A model that re-scores candidates. is_reverse: whether it scores the source given the candidate"""
+    """A model that scores candidates again. is_reverse: whether it scores the source given the candidate"""
 
     loaded: LoadedModel
     is_reverse: bool
 
     @classmethod
     def load(cls, folder: Path, device: torch.device, pipeline: Pipeline) -> "RerankModel":
-        """Load a model that can score a pipeline's translations. Raises UserError if its languages do not fit."""
+        """Load a model that can score a pipeline's translations. Raises UserError if their languages do not match."""
         loaded = load_model(folder, device)
         if loaded.pipeline.context:
             raise UserError(f"{quoted(folder)}: this model cannot re-rank, because it reads context (use another one)")
@@ -50,14 +50,14 @@ class RerankModel:
         if not loaded.model.reads_source or languages not in ((source, target), (target, source)):
             usable = f"a {source}-{target} or {target}-{source} model, or a {target} language model"
             raise UserError(
-                f"{quoted(folder)}: a {'-'.join(languages)} model cannot re-rank {source}-{target} (use {usable})"
+                f"{quoted(folder)}: a {'-'.join(languages)} model cannot re-rank {source}-{target} translations (use {usable})"
             )
         return cls(loaded, is_reverse=languages != (source, target))
 
     def log_probs(
         self, texts: Sequence[str], candidates: Sequence[str], max_tokens: int, max_length: int
     ) -> list[list[float]]:
-        """Log-probabilities (nats) of each candidate's tokens and EOS given the source text, or the reverse.
+        """Log-probabilities (nats) of each candidate's tokens and EOS given its source text; a reverse model swaps the two.
 
         max_tokens: maximum number of tokens in a batch, including padding
         max_length: number of tokens after which each side is truncated
@@ -71,12 +71,12 @@ class RerankModel:
 
 @register("wrapper", "rerank", RerankOptions)
 class Rerank(SearchWrapper):
-    """Orders the search's candidates by the mean of its scores and those of other models."""
+    """Orders candidates by the weighted mean of the search's scores and those of other models."""
 
     order = 10
 
     def __init__(self, options: Any, pipeline: Pipeline, scorer: nn.Module) -> None:
-        """See SearchWrapper. Raises UserError for a model with other languages, or for wrong weights."""
+        """See SearchWrapper. Raises UserError for a model with other languages, or for invalid weights."""
         self.options = options
         self.judges = [RerankModel.load(Path(folder), device_of(scorer), pipeline) for folder in options.rerank]
         self.models = [judge.loaded.model for judge in self.judges]
@@ -112,7 +112,7 @@ class Rerank(SearchWrapper):
         ]
 
     def _ordered(self, candidates: Sequence[Candidate], scores: Sequence[Sequence[float]]) -> Outcome:
-        """The candidates of a line by the weighted mean of their scores, best first."""
+        """The candidates of a line, sorted by the weighted mean of their scores, best first."""
         scored = []
         for candidate, row in zip(candidates, scores, strict=True):
             mean = sum(weight * score for weight, score in zip(self.weights, row, strict=True) if weight)
@@ -123,13 +123,13 @@ class Rerank(SearchWrapper):
 
 
 def with_candidates(decoder: Decoder, num_candidates: int | None) -> Decoder:
-    """The same search with more candidates per line, for re-ranking. num_candidates: if None, the beam size"""
+    """The same search with more candidates per line, for re-ranking. num_candidates: None for the beam size"""
     options = decoder.options
     count = max(decoder.n_best, num_candidates or getattr(options, "beam_size", 1))
     if not hasattr(options, "n_best") or count == 1:
         instead = "--rerank-candidates" if hasattr(options, "n_best") else "--decoder beam"
         raise UserError(f"--rerank needs several candidates per line, but this search finds only one (use {instead})")
     try:
-        return type(decoder)(replace(options, n_best=count))  # decoders are built from their options
+        return type(decoder)(replace(options, n_best=count))  # a decoder is built from its options alone
     except ValueError as error:
         raise UserError(f"--rerank-candidates: {error}") from None

@@ -25,7 +25,7 @@ ALLOWED: Final = "allowed of a shortlist"  # key of a tensor in the state of a s
 
 @register("wrapper", "shortlist", ShortlistSearchOptions)
 class ShortlistSearch(SearchWrapper):
-    """A search among the likely translations of the source tokens, see `nmt shortlist`.
+    """A search among the likely translations of the source tokens (see `nmt shortlist`).
 
     Decoders whose results depend on the rest of the vocabulary set `takes_shortlist = False`.
     """
@@ -58,7 +58,7 @@ def shortlist_scorer(model: Model, tokens: Tensor, allowed: Tensor) -> SearchSco
     tokens: (V',) ids, sorted, with the control symbols first
     allowed: (B, V') whether a sentence may use each token
     """
-    linear: Any = model.output  # any class that can compute a part of its outputs
+    linear: Any = model.output  # any class that can compute only a subset of its outputs
     scorer = model.for_search(linear.rows(tokens).search_step() if hasattr(linear, "rows") else None)
 
     def start(source: Tensor) -> State:

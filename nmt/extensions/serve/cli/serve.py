@@ -12,7 +12,7 @@ from nmt.installation import missing_package
 def run(options: ServeOptions, parts: Parts) -> None:
     """Serve translations over HTTP, using the protocols of LibreTranslate, DeepL, Marian and OpenAI, and nmt's own.
 
-    Each model is loaded at its first request. The signal HUP reloads the models; TERM and INT stop the server after the
+    Each model is loaded on its first request. SIGHUP reloads the models; SIGTERM and SIGINT stop the server after the
     current requests.
     """
     try:
@@ -23,7 +23,7 @@ def run(options: ServeOptions, parts: Parts) -> None:
         raise missing_package("nmt serve", "serve", error) from None
     number = run_server(options, parts.by_kind["decoder"])
     if any(thread.name in (LOADER, TRANSLATOR) for thread in threading.enumerate()):
-        os._exit(128 + number)  # a thread that still loads or searches would delay or abort the exit
+        os._exit(128 + number)  # a thread that is still loading or searching would delay or abort the exit
     if number:
         raise Interrupted(number)
 

@@ -1,4 +1,4 @@
-"""DeepL's protocol, version 2 (https://developers.deepl.com/docs): texts in JSON or a form."""
+"""DeepL's protocol, version 2 (https://developers.deepl.com/docs): texts as JSON or form data."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
@@ -19,7 +19,7 @@ from nmt.options import NoOptions
 from nmt.translate.results import Translation
 
 NO_NEWLINES: Final = "nonewlines"  # a value of split_sentences that turns line breaks into spaces
-NO_LIMIT: Final = 1 << 40  # reported as the limit of characters per month
+NO_LIMIT: Final = 1 << 40  # reported as the monthly limit of characters
 REFUSED_FIELDS: Final = ("glossary_id", "glossary_ids", "style_id", "custom_instructions", "translation_memory_id")
 IGNORED_FORMALITY: Final = ("default", "prefer_more", "prefer_less")  # preferences, which a translation may ignore
 TAGS: Final[dict[object, MarkupName]] = {None: "none", "": "none", "html": "html", "xml": "xml"}
@@ -27,7 +27,7 @@ TAGS: Final[dict[object, MarkupName]] = {None: "none", "": "none", "html": "html
 
 @register("protocol", "deepl", NoOptions)
 class DeepL(ClientProtocol):
-    """DeepL's protocol, version 2: texts in JSON or a form."""
+    """DeepL's protocol, version 2: texts as JSON or form data."""
 
     def routes(self) -> list[BaseRoute]:
         """/v2/translate, /v2/languages, /v2/usage, and an empty list of glossaries."""
@@ -71,7 +71,7 @@ class DeepL(ClientProtocol):
         return {"translations": rows}
 
     async def _choices(self, texts: Sequence[str], source: str | None, target: str | None) -> list[Choice]:
-        """Choose the model for each text. For an unsupported language, raises ProblemError that names the field."""
+        """Choose the model for each text. For an unsupported language, raises a ProblemError that names the field."""
         known = known_languages(self.service.models)
         targets = dict.fromkeys(code for source_targets in known.values() for code in source_targets)
         if target is None or nearest_code(target, [*known, *targets]) is None:
@@ -95,7 +95,7 @@ class DeepL(ClientProtocol):
 
 
 def _refuse(fields: Fields) -> None:
-    """Raise ProblemError for fields that ask for unsupported features."""
+    """Raise ProblemError for fields that request unsupported features."""
     for name in REFUSED_FIELDS:
         if fields.get(name):
             raise ProblemError(400, f"Value for '{name}' not supported.")

@@ -60,7 +60,7 @@ class LibreTranslate(ClientProtocol):
         return {name: column if is_list else column[0] for name, column in columns.items()}
 
     def _others(self, translation: Translation, count: int) -> list[str]:
-        """Further distinct candidates for a text."""
+        """The other distinct candidates for a text."""
         best, *others = (self.service.text_of(translation, number) for number in range(count + 1))
         return list(dict.fromkeys(text for text in others if text != best))
 
@@ -87,7 +87,7 @@ def _texts(fields: Fields) -> tuple[list[str], bool]:
     all_given = given if isinstance(given, list) else [given]
     texts = [text for text in all_given if isinstance(text, str)]
     if not texts or len(texts) < len(all_given):
-        raise ProblemError(400, "invalid request: q must be a text or a list of texts")
+        raise ProblemError(400, "invalid request: q must be a string or a list of strings")
     return texts, isinstance(given, list)
 
 

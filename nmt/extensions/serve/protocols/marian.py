@@ -1,4 +1,4 @@
-"""The protocol of Marian's server: each WebSocket message contains lines of text, and so does the answer."""
+"""The protocol of Marian's server: each WebSocket message contains lines of text, and so does each response."""
 
 import asyncio
 from typing import Final
@@ -23,7 +23,7 @@ class MarianSocket(ClientProtocol):
     """Marian's server protocol: each WebSocket message contains lines of text."""
 
     def routes(self) -> list[BaseRoute]:
-        """A WebSocket at /translate that uses the first model, or the model that `?model=NAME` names."""
+        """A WebSocket at /translate that uses the first model, or the one given by `?model=NAME`."""
         return [WebSocketRoute("/translate", self.talk)]
 
     async def talk(self, socket: WebSocket) -> None:
@@ -31,7 +31,7 @@ class MarianSocket(ClientProtocol):
         try:
             query = socket.query_params
             key = Call(socket.headers, [], b"").key(query)
-            self.service.gate.check_key(key)  # checked first, so that a client without a key cannot stay connected
+            self.service.gate.check_key(key)  # checked first, because a client without a key must not stay connected
             model = self.service.models.find(query.get("model"), query.get("source"), query.get("target"))
             while True:
                 message = await socket.receive()

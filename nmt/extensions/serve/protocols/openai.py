@@ -89,7 +89,7 @@ class OpenAI(ClientProtocol):
         asked: Conversation = call.json(Conversation)
         texts = [message.text for message in asked.messages if message.role == "user"]
         if not texts:
-            raise ProblemError(400, "messages contains no message with the role user")
+            raise ProblemError(400, "'messages' contains no message with the role 'user'")
         text = texts[-1]
         rules = [message.text for message in asked.messages if message.role in RULE_ROLES]
         kept = {line for rule in rules for line in map(str.strip, rule.split("\n")) if PART_SEPARATOR.fullmatch(line)}
@@ -120,7 +120,7 @@ class OpenAI(ClientProtocol):
         return _described(call.path["name"])
 
     def _model(self, name: str) -> ServedModel:
-        """The model with a name, or for a direction such as `en-de` or `zh-Hant-en`. Raises ProblemError."""
+        """The model with this name, or the one for a direction such as `en-de` or `zh-Hant-en`. Raises ProblemError."""
         models = self.service.models.by_name
         if name in models:
             return models[name]
@@ -136,12 +136,12 @@ def _described(name: str) -> dict[str, Any]:
 
 
 def _warnings(warnings: Iterable[str]) -> dict[str, Any]:
-    """The field `warnings`, which OpenAI's own responses do not have, with each distinct warning."""
+    """The field `warnings`, an addition to OpenAI's responses, which lists each distinct warning."""
     return {"warnings": found} if (found := list(dict.fromkeys(warnings))) else {}
 
 
 def _usage(text: str, translation: str) -> dict[str, int]:
-    """The usage in words, because models split texts into different tokens."""
+    """The usage counted in words, because each model tokenizes texts differently."""
     sizes = {"prompt_tokens": len(text.split()), "completion_tokens": len(translation.split())}
     return {**sizes, "total_tokens": sum(sizes.values())}
 
@@ -153,7 +153,7 @@ async def _chunks(
 
     head: fields that all events share
     text: source text
-    lines: translated lines with their warnings, see `Service.stream_text`
+    lines: translated lines with their warnings (see `Service.stream_text`)
     """
     head = {**head, "object": "chat.completion.chunk", **({"usage": None} if has_usage else {})}
 

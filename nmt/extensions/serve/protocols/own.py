@@ -117,7 +117,7 @@ def description(options: ServeOptions) -> dict[str, Any]:
 
 
 def _settings(asked: TranslateRequest) -> TextSettings:
-    """How to translate a request's texts. Raises ProblemError for alignment or word scores of several sentences."""
+    """How to translate a request's texts. Raises ProblemError if alignment or word scores are requested for several sentences."""
     glossary = Glossary(asked.glossary) if asked.glossary else None
     settings = TextSettings(asked.split, asked.markup, glossary, asked.repair)
     if (asked.alignment or asked.word_scores) and replace(settings, glossary=None) != TextSettings():

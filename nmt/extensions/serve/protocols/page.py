@@ -1,4 +1,4 @@
-"""The web page for users: three files, which load nothing from other servers."""
+"""The web page for users: three files that load nothing from other servers."""
 
 from pathlib import Path
 from typing import Final

@@ -1,1 +1,1 @@
-"""The command of sweeps."""
+"""The command `nmt sweep`."""

@@ -50,7 +50,7 @@ class SweepOptions:
     file: str = opt(REQUIRED, "TOML file with the values to try", group="Input and output", common=True)
     output: str = opt(
         REQUIRED,
-        "folder for all runs; resumes an existing sweep",
+        "folder for all runs; an existing sweep is resumed",
         aliases=("o",),
         group="Input and output",
         common=True,
@@ -58,7 +58,7 @@ class SweepOptions:
     )
     jobs: int = opt(
         1,
-        "runs in parallel, sharing threads or GPUs",
+        "parallel runs, which share threads or GPUs",
         minimum=1,
         maximum=MAX_PROCESSES,
         group="Speed and memory",
@@ -97,7 +97,7 @@ class SweepOptions:
     )
     reference: tuple[str, ...] = opt(
         (),
-        "reference translations of --source, raw text",
+        "raw reference translations of --source",
         aliases=("r", "ref"),
         needs=("source",),
         group="Scores",
@@ -130,7 +130,7 @@ class SweepOptions:
     def __post_init__(self) -> None:
         if self.source is None and (given := registry.shared_values("metric", self)):
             flags = ", ".join(map(flag_of, given))
-            raise ValueError(f"{flags} sets a metric for translations, so it needs --source and --reference")
+            raise ValueError(f"{flags}: options of metrics need translations (add --source and --reference)")
 
     @property
     def texts(self) -> list[Path]:
@@ -169,7 +169,7 @@ class Row:
 
 
 def run(options: SweepOptions) -> int:
-    """Train a model, or translate, with each combination of values, and print a table with the best first.
+    """Train a model, or translate, with each combination of values, and print a table of the scores, best first.
 
     The same command resumes the sweep. A failed run does not stop the others; the exit status is then 5.
     """
@@ -196,7 +196,7 @@ def run(options: SweepOptions) -> int:
     _check_folder(folder)
     with Lock(folder), log.progress("sweeping", len(jobs), "runs") as bar:
         if options.html is not None:
-            check_output_file(Path(options.html))  # the file may be in the sweep's folder, which exists by now
+            check_output_file(Path(options.html))  # the file may be in the sweep's folder, which now exists
         write_file(folder / SWEPT_FILE, read_bytes(Path(options.file)))
         bar.advance(sum(job.is_done for job in jobs))
 
@@ -210,17 +210,17 @@ def run(options: SweepOptions) -> int:
         run_jobs(jobs, slots_of(options, sweep), registry.loaded_plugins(), ended)
     score = chosen_score(options, [scores_of(job) for job in jobs if job.is_done])
     if score != options.score_name:
-        log.info(f"no run has a BLEU above {MIN_BLEU:g}, so {score} chooses the best run (--score overrides this)")
+        log.info(f"no run has a BLEU above {MIN_BLEU:g}, so the best run is chosen by {score} (--score overrides this)")
     rows = ranked_rows(trials, jobs, score)
     best = {} if rows[0].mean(score) is None else rows[0].trials[0].settings
     if best:
         write_file(folder / BEST_FILE, _toml(best[sweep.command]).encode(errors="surrogateescape"))
     else:
-        (folder / BEST_FILE).unlink(missing_ok=True)  # it may come from a sweep with different inputs
+        (folder / BEST_FILE).unlink(missing_ok=True)  # an old file may come from a sweep with different inputs
     _print(options, sweep, rows, score, best.get(sweep.command, {}))
     if tied := ties(rows, score):
         names = ", ".join(row.trials[0].name for row in tied[:MAX_LISTED_TRIALS])
-        log.warn(f"{score} of {names} differs from the best by less than its deviation over seeds (use more --seeds)")
+        log.warn(f"the {score} of {names} differs from the best by less than the standard deviation (use more --seeds)")
     num_failed = sum(not job.is_done for job in jobs)
     if num_failed:
         log.warn(f"{num_failed:,} of {len(jobs):,} runs failed (run the same command again to retry them)")
@@ -228,10 +228,10 @@ def run(options: SweepOptions) -> int:
 
 
 def _check_folder(folder: Path) -> None:
-    """Raise UserError for a folder that has files but is not the folder of a sweep."""
+    """Raise UserError for a folder that contains files but is not the folder of a sweep."""
     names = [path.name for path in folder.iterdir() if path.name[0] != "."] if folder.is_dir() else []
     if names and SWEPT_FILE not in names:
-        raise UserError(f"{quoted(folder)} has files, but is not the folder of a sweep (use a different --output)")
+        raise UserError(f"{quoted(folder)} contains files, but is not the folder of a sweep (use a different --output)")
 
 
 def _check(options: SweepOptions, sweep: Sweep) -> None:
@@ -358,7 +358,7 @@ def _language_of(folder: Path) -> str:
 
 
 def _slot_options(settings: Mapping[str, Any]) -> list[str]:
-    """The slot's options that these settings leave open: those that they do not set, and a GPU without a number."""
+    """The slot options that these settings leave open, including the device if it is a GPU without a number."""
     return [key for key in SLOT_OPTIONS if key not in settings or (key, settings[key]) in SHARED_DEVICES]
 
 
@@ -394,15 +394,15 @@ def scores_of(job: Job) -> dict[str, float]:
 
 
 def sign_of(score: str) -> int:
-    """1 for scores that should be high, such as most metrics; -1 for scores that should be low, such as losses."""
+    """1 if higher scores are better, as for most metrics; -1 if lower ones are, as for losses."""
     name = score.removeprefix(VALIDATION_PREFIX)
     return 1 if name in registry.names("metric") and _metric(name).higher_is_better else -1
 
 
 def ranked_rows(trials: Sequence[Trial], jobs: Sequence[Job], score: str) -> list[Row]:
-    """One row per combination of values, ordered by the mean of a score: the best first, rows with failed runs last.
+    """One row per combination of values, ordered by the mean of a score: best first, rows with failed runs last.
 
-    A mean without the failed seeds would be too good. Equal rows are ordered by validation loss, as a BLEU of 0 says nothing.
+    Means without the failed seeds would be too optimistic. Validation loss breaks ties, because a BLEU of 0 says nothing.
     """
     rows: dict[str, Row] = {}
     for trial, job in zip(trials, jobs, strict=True):
@@ -420,7 +420,7 @@ def ranked_rows(trials: Sequence[Trial], jobs: Sequence[Job], score: str) -> lis
 
 
 def chosen_score(options: SweepOptions, scores: Sequence[Mapping[str, float]]) -> str:
-    """The score that chooses the best run: --score if given, else BLEU, or the loss while BLEU is too low to mean anything.
+    """The score that chooses the best run: --score if given, otherwise BLEU, or the loss if BLEU is too low to mean anything.
 
     scores: the scores of each finished run
     """
@@ -521,7 +521,7 @@ def _as_json(row: Row) -> dict[str, Any]:
 
 
 def _charts(sweep: Sweep, rows: Sequence[Row], score: str) -> Iterator[LineChart]:
-    """Charts of the best score for each value, one chart per numeric setting. rows: the best first"""
+    """Charts of the best score for each value, one chart per numeric setting. rows: best first"""
     for key in sweep.tried:
         best: dict[float, float] = {}
         for row in rows:
@@ -533,7 +533,7 @@ def _charts(sweep: Sweep, rows: Sequence[Row], score: str) -> Iterator[LineChart
 
 
 def _curves(rows: Sequence[Row]) -> list[LineChart]:
-    """The validation curves of all finished training runs, the best first."""
+    """The validation curves of all finished training runs, best first."""
     jobs = [job for row in rows for job in row.jobs if job.is_done and job.steps[0].command == "train"]
     runs = [(quoted(job.folder.name), read_records(job.folder)[1]) for job in jobs]
     return line_charts(runs, [], ["updates"])

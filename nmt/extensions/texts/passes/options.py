@@ -1,11 +1,11 @@
-"""The options of texts of several sentences, and of marked-up texts. Imports no torch, so that `--help` is fast."""
+"""The options for texts with several sentences or markup. Imports no torch, so that `--help` is fast."""
 
 from typing import ClassVar, Final, Literal
 
 from nmt import opt, options_class
 
 MarkupName = Literal["none", "html", "xml"]
-# These options number the words of a line or show its search, which is not possible for a text translated in parts.
+# These options index the words of a line or show its search. Neither is possible for a text translated in parts.
 OF_WHOLE_LINES: Final = ("alignment", "word_scores", "raw_tokens", "min_confidence", "attention", "beam_graph")
 
 
@@ -22,14 +22,14 @@ class TextOptions:
     )
     markup: MarkupName = opt(
         "none",
-        "keep tags and placeholders; attention places them",
+        "keep tags and placeholders, placed by attention",
         group="Documents and markup",
         common=True,
         excludes=("replace_unk", *OF_WHOLE_LINES),
     )
     glossary: str | None = opt(
         None,
-        "required terms, one TERM TAB TRANSLATION per line",
+        "file of required terms: TERM TAB TRANSLATION",
         group="Constraints and terms",
         common=True,
         excludes=("beam_graph",),
@@ -37,13 +37,13 @@ class TextOptions:
     )
     repair: bool = opt(
         False,
-        "retry translations that repeat themselves or lose text, and warn about each",
+        "retry translations that repeat themselves or lose text, and warn about them",
         group="Failures",
         excludes=OF_WHOLE_LINES,
     )
     check: bool = opt(
         False,
-        "check each line for lost placeholders and sentences; --split and --markup always check",
+        "check each line for lost placeholders and sentences; always on with --split or --markup",
         group="Failures",
         excludes=OF_WHOLE_LINES,
     )

@@ -79,7 +79,7 @@ class TextPass(Pass):
 
 
 class TextTranslator(Translator):
-    """A Translator for any texts, based on one for lines.
+    """A Translator for texts of any kind, built on one for lines.
 
     inner: the translator for lines
     open_repair: opens the translator that retries failed translations, when it is first needed

@@ -1,4 +1,4 @@
-"""Reports lines that cannot be restored after tokenizing or truecasing, so that no translation can produce them."""
+"""Reports lines that cannot be restored after tokenizing or truecasing: no translation can produce such lines."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from nmt.preparations.base import CountWords, Preparation
 from nmt.text.pipeline import Pipeline, Side, TextPreparer
 
 LINE: Final = "line"  # the word under which lines are counted
-HARD_SPACE, ARROW = "\u00a0", "\u2192"  # in a word that shows a line: replaces a space, and precedes each part
+HARD_SPACE, ARROW = "\u00a0", "\u2192"  # in examples, the first replaces a space, and the second precedes each text
 MAX_EXAMPLE: Final = 200  # maximum number of characters to show
 
 
@@ -41,7 +41,7 @@ class LostText(Preparation):
         can_reverse = not side.settings.reversible and tokenizer.reversible() is not tokenizer
         ways = {
             "--tokenizer": "drop --no-reversible" if can_reverse else "drop --tokenizer",
-            "--truecase": "sentences get a capital at their start; drop --truecase to avoid that",
+            "--truecase": "sentences get an initial capital; drop --truecase to avoid that",
         }
         if (vocabulary := self.options.vocabulary) is not None:
             ways = dict.fromkeys(ways, f"because {quoted(vocabulary)} processes text this way")
@@ -55,7 +55,7 @@ class LostText(Preparation):
 
 @dataclass(frozen=True)
 class LostLines:
-    """Maps each text to the word LINE and the first option that alters it, if any, with the first such text as an example.
+    """Maps each text to words to count: LINE, the first option that alters the text (if any), and an example of such a text.
 
     steps: the text steps up to each option
     """

@@ -28,15 +28,15 @@ class MosesTokenizer(Tokenizer):
 
     @cached_property
     def _moses(self) -> tuple[Any, Any]:
-        import sacremoses  # imported late, because it takes a second
+        import sacremoses  # imported only here, because this takes a second
 
-        language = base_language(self.language)  # it does not support codes with a region
+        language = base_language(self.language)  # sacremoses does not support regions
         return sacremoses.MosesTokenizer(lang=language), sacremoses.MosesDetokenizer(lang=language)
 
 
 @register("tokenizer", "moses-aggressive", NoOptions)
 class AggressiveMosesTokenizer(MosesTokenizer):
-    """The Moses tokenizer as in `tokenizer.perl -a` and fairseq: @-@ for hyphens inside words, and with escapes."""
+    """The Moses tokenizer as in `tokenizer.perl -a` and fairseq: with @-@ for hyphens inside words, and with escapes."""
 
     is_aggressive = True
 
@@ -45,7 +45,7 @@ class AggressiveMosesTokenizer(MosesTokenizer):
 
 
 def missing_rules(language: str) -> str:
-    """What Moses lacks for a language, as a message; empty if nothing."""
+    """A message about what Moses lacks for a language; empty if nothing is missing."""
     from sacremoses.corpus import NonbreakingPrefixes
 
     base = base_language(language)

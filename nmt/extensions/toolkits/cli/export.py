@@ -68,8 +68,8 @@ class ExportOptions:
 def run(options: ExportOptions) -> None:
     """Export a model with 8-bit weights, with fewer layers, or in the format of another toolkit.
 
-    With --format ctranslate2 the command also compares the translations of nmt and CTranslate2, for greedy search and a beam
-    of 4.
+    With --format ctranslate2, the command also compares the translations of nmt and CTranslate2, for greedy search and for a
+    beam of 4.
     """
     import torch
 
@@ -88,7 +88,7 @@ def run(options: ExportOptions) -> None:
     if output.resolve() == loaded.folder.resolve():
         raise UserError(f"--output {quoted(output)} is the model to export (name another folder)")
     if loaded.facts.weights == "int8":
-        raise UserError(f"{quoted(loaded.folder)} already has 8-bit weights (export the model that it was made from)")
+        raise UserError(f"{quoted(loaded.folder)} already has 8-bit weights (export the original model)")
     if options.encoder_layers is not None or options.decoder_layers is not None:
         loaded = first_layers(loaded, options.encoder_layers, options.decoder_layers)
     with signals.Signals(), log.progress("exporting the model"):

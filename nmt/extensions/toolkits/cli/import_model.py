@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # torch is imported only when the command runs
 class ImportOptions:
     model: str = opt(
         REQUIRED,
-        "file or folder of the other toolkit's model",
+        "model file or folder from the other toolkit",
         group="Input and output",
         common=True,
         aliases=("m", "path"),
@@ -35,10 +35,10 @@ class ImportOptions:
     )
     overwrite: bool = opt(False, "replace an existing model", group="Input and output", common=True)
     source_lang: str | None = opt(
-        None, "source language code; by default the model's", group="Languages", common=True, metavar="LANG"
+        None, "source language code; by default, the model's", group="Languages", common=True, metavar="LANG"
     )
     target_lang: str | None = opt(
-        None, "target language code; by default the model's", group="Languages", common=True, metavar="LANG"
+        None, "target language code; by default, the model's", group="Languages", common=True, metavar="LANG"
     )
     vocab: tuple[str, ...] = opt(
         (), "vocabulary files, if not next to the model", group="Subwords and vocabulary", common=True, metavar="FILE"
@@ -49,7 +49,7 @@ class ImportOptions:
     tokenizer: str = choice(
         "tokenizer",
         "none",
-        "tokenizer that splits the text before subwords",
+        "tokenizer applied before subword segmentation",
         group="Subwords and vocabulary",
         common=True,
     )
@@ -76,12 +76,12 @@ def run(options: ImportOptions) -> None:
         model = imported.build()
         signals.check()
         imported.save(model, output)
-    log.info(f"{output}: model imported from {imported.place}")
+    log.info(f"imported {imported.place} to {output}")
     compare_with_toolkit(toolkit, imported, model)
 
 
 def _toolkit(options: ImportOptions) -> "Toolkit":
-    """The toolkit that --format names, or the one that recognizes the files. Raises OSError, or UserError if none does."""
+    """The toolkit that --format names, or the one that recognizes the files. Raises UserError if none does."""
     if options.format != "auto":
         return registry.find("toolkit", options.format).cls(options)  # type: ignore[no-any-return]
     path, names = Path(options.model), registry.choosable("toolkit", "reads")

@@ -1,4 +1,4 @@
-"""Subwords of imported models that have more pieces in the vocabulary than in the segmenter."""
+"""Subwords of imported models whose vocabulary has more pieces than the segmenter."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -13,7 +13,7 @@ from nmt.text.vocabulary import SentencepieceVocabulary, Vocabulary
 
 
 class ForeignPiecesVocabulary(SentencepieceVocabulary):
-    """A SentencePiece model in which unknown text may still have an entry, if it is a piece of the other language's model.
+    """A SentencePiece model in which unknown text has an entry if it is a piece of the other language's model.
 
     Marian, MarianTokenizer and fairseq look up all pieces, including unknown ones, in a vocabulary for both languages.
     """
@@ -36,7 +36,7 @@ class ForeignPiecesVocabulary(SentencepieceVocabulary):
 
 
 def foreign_pieces(model: bytes) -> dict[str, int]:
-    """The ids of a model's entries that it never produces, by their texts."""
+    """The ids of the entries that a model never produces, by text."""
     pieces = enumerate(read_pieces(model))
     return {p.text: token for token, p in pieces if p.kind == UNUSED_PIECE and not p.text.startswith(UNUSED_NAME)}
 

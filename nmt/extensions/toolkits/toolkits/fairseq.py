@@ -1,7 +1,7 @@
 """Imports checkpoints of fairseq's Transformers (https://github.com/facebookresearch/fairseq) and their dictionaries.
 
-The import handles these differences: the decoder's first input is the end symbol, the first position has number 2, and layer
-normalisation adds 1e-5. fairseq's sinusoids become a table of learned positions with the same length.
+The import handles these differences: the decoder's first input is the end symbol, positions are counted from 2, and the
+epsilon of layer normalisation is 1e-5. fairseq's sinusoids become a table of learned positions with the same length.
 """
 
 from argparse import Namespace
@@ -60,8 +60,8 @@ EQUAL_ARGUMENTS: Final = (
     *FAIRSEQ_SIZES.values(),
     "normalize_before",
     "learned_pos",
-)  # arguments that must be equal in encoder and decoder
-OUTPUTS: Final = ("decoder.output_projection.weight", "decoder.embed_out")  # new and old name of the output layer
+)  # arguments that must be the same for encoder and decoder
+OUTPUTS: Final = ("decoder.output_projection.weight", "decoder.embed_out")  # new and old names of the output layer
 
 
 @register("toolkit", "fairseq", ReadOnlyOptions)
@@ -77,8 +77,8 @@ class Fairseq(Toolkit):
     def read(self, path: Path, files: TextFiles) -> ImportedModel:
         """Read a checkpoint, or a folder that contains one.
 
-        files: vocabularies, by default `dict.LANGUAGE.txt` next to the checkpoint; and segmenters, by default those with a
-            usual name there
+        files: vocabularies (by default `dict.LANGUAGE.txt` next to the checkpoint) and segmenters (by default a file
+            there with a usual name)
         Raises ArtefactError for damaged files, and UserError for other kinds of models.
         """
         file = only_file(path, ".pt")
@@ -139,13 +139,13 @@ def _arguments(content: Any, file: Path) -> dict[str, Any]:
 
 
 def _dictionary(path: Path) -> dict[str, int]:
-    """The entries of a dictionary, which has lines of ENTRY COUNT, but none for the control symbols."""
+    """The entries of a dictionary file, which has one line `ENTRY COUNT` for each entry except the control symbols."""
     ids: dict[str, int] = {}
     with expecting("a fairseq dictionary", path):
         for number, line in enumerate(read_bytes(path).decode().removesuffix("\n").split("\n"), 1):
             word, space, _ = line.removesuffix(" #fairseq:overwrite").rpartition(" ")
             if not space or word in ids:
-                raise ValueError(f"line {number} must be an entry and its count, and entries must be unique")
+                raise ValueError(f"line {number} must contain an entry and its count, and entries must be unique")
             ids[word] = len(ids) + FAIRSEQ_SYMBOLS
     return ids
 

@@ -42,7 +42,7 @@ from nmt.symbols import BOS, EOS, PAD, SPACE_MARK, SYMBOLS, UNK
 HUGGINGFACE: Final = "Hugging Face's Marian"
 GENERATION_CONFIG: Final = "generation_config.json"
 DEFAULT_POSITIONS: Final = 512  # number of positions declared for models without a table of positions
-TABLES: Final = ("source_embedding.weight", "target_embedding.weight", "output.weight")  # of shape (V, D)
+TABLES: Final = ("source_embedding.weight", "target_embedding.weight", "output.weight")  # weights of shape (V, D)
 NUM_BEAMS: Final = 4  # beam size in the settings of a written folder
 
 
@@ -102,7 +102,7 @@ class HuggingFace(Toolkit):
 
 
 def _without_mark(piece: str) -> str:
-    """A piece as Hugging Face's vocabulary writes it: language tags have no space mark."""
+    """A piece as written in Hugging Face's vocabulary, where language tags have no space mark."""
     tag = piece.removeprefix(SPACE_MARK)
     return tag if LANGUAGE_TAG.fullmatch(tag) else piece
 
@@ -126,7 +126,7 @@ def _tensors(loaded: LoadedModel, options: TransformerOptions) -> dict[str, Arra
         tensors["lm_head.weight"] = tables["output.weight"]
     bias = weights.get("output.bias", np.zeros(loaded.pipeline.target.size, np.float32))
     tensors["final_logits_bias"] = bias[None]
-    if order is None:  # the model itself uses the paper's sinusoids
+    if order is None:  # otherwise, MarianMTModel computes the positions itself
         for side, positions in zip(STACKS, (model.source_positions, model.target_positions), strict=True):
             table = positions(0, _max_positions(options)).detach().numpy()
             tensors[f"model.{side}.embed_positions.weight"] = table

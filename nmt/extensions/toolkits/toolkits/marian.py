@@ -101,7 +101,7 @@ class Marian(Toolkit):
         return ""
 
     def scores(self, imported: ImportedModel) -> Iterator[ScoredPair]:
-        """Yield translations of random sources, as pymarian cannot score pairs. It may abort, so it runs in its own process."""
+        """Yield translations of random sources, because pymarian cannot score pairs. It has its own process, as it may abort."""
         sources = [source for [source] in random_lines(imported.source)]
         settings = {
             "models": imported.place,
@@ -180,7 +180,7 @@ def _settings(options: TransformerOptions, sizes: tuple[int, int]) -> dict[str, 
 
 
 def _vocabulary(side: Side, loaded: LoadedModel) -> tuple[str, bytes]:
-    """Suffix and content of a side's vocabulary file: a SentencePiece model, or a list of words."""
+    """The suffix and content of a side's vocabulary file: a SentencePiece model, or a list of words."""
     if isinstance(side.vocabulary, SentencepieceVocabulary):
         model = side.vocabulary.to_bytes()
         pieces = [*map(control_piece, ROWS_BEFORE), *read_pieces(model)[len(SYMBOLS) :]]

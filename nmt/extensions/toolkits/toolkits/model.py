@@ -36,5 +36,5 @@ class Int8ModelFolder(Toolkit):
         before = size_of(weights_of(loaded.model))
         export_model(loaded, output, "int8")
         written = size((output / WEIGHTS).stat().st_size)
-        log.info(f"{output}: {self.options.model[0]} with 8-bit weights, {written} instead of {size(before)}")
+        log.info(f"exported {self.options.model[0]} to {output} with 8-bit weights: {written}, not {size(before)}")
         return ""

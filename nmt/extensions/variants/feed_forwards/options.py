@@ -19,7 +19,7 @@ LOAD_WEIGHT: Final = "weight of the loss that balances the tokens per expert; on
 
 
 def check_experts(o: Any, num_layers: int = 0) -> None:
-    """Raise ValueError for options of experts that contradict each other.
+    """Raise ValueError for contradictory options for experts.
 
     num_layers: number of layers, of which every n-th has experts; 0 if the mixtures are between the layers
     """
@@ -28,7 +28,7 @@ def check_experts(o: Any, num_layers: int = 0) -> None:
     largest = o.experts if o.expert_groups == 1 else min(o.expert_groups, o.experts // o.expert_groups)
     if o.active_experts > largest:
         raise ValueError(
-            f"--active-experts {o.active_experts}: must be at most {largest}, the number that a gate chooses from"
+            f"--active-experts {o.active_experts}: must be at most {largest}, the number of experts or groups per gate"
         )
     if num_layers and o.ffn == "moe" and o.expert_every > num_layers:
         raise ValueError(f"--expert-every {o.expert_every}: must be at most {num_layers}, or no layer has experts")

@@ -1,7 +1,7 @@
 """Variants of self-attention: a window, relative or rotary positions, and fewer heads for keys and values.
 
 Dimensions: B sentences, T positions, D width, H heads, G heads of keys and values (each for H / G query heads), K and V
-width of a head's keys and values; in a search W hypotheses per sentence, N = B * W rows, E entries.
+width of a head's keys and values; in a search, W hypotheses per sentence, N = B * W rows, E entries.
 """
 
 from dataclasses import replace
@@ -33,7 +33,7 @@ class PlacedEntries(NamedTuple):
 
     entries: see Entries
     ages: (E,) int64, distance of each entry from the next position; None without relative positions
-    rotation: rotation of the next position, see `rotations`; None without rotary positions
+    rotation: rotation of the next position (see `rotations`); None without rotary positions
     """
 
     entries: Entries
@@ -45,7 +45,7 @@ class PlacedEntries(NamedTuple):
 class VariedSelfAttention(SelfAttention):
     """Self-attention with a window, relative or rotary positions, or shared heads of keys and values.
 
-    It replaces self-attention if an option asks for any of these.
+    It is used instead of plain self-attention if an option requests any of these.
     """
 
     def __init__(self, options: Any, shape: AttentionShape) -> None:
@@ -168,7 +168,7 @@ def window_mask(length: int, window: int, mask: Tensor | None, causal: bool, dev
 
 
 def entry_ages(ancestors: Tensor, num_entries: int) -> Tensor:
-    """Distance of each entry of a search from the newest position, equal for all sentences: (E,) int64.
+    """The distance of each entry of a search from the newest position, the same for all sentences: (E,) int64.
 
     ancestors: (N, t), see State; entries that are not an ancestor of any hypothesis get 0
     """

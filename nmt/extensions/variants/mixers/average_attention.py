@@ -1,4 +1,4 @@
-"""The average attention network (Zhang et al., 2018), which replaces a decoder's self-attention by the mean of all inputs so far.
+"""The average attention network (Zhang et al., 2018): the mean of all inputs so far replaces a decoder's self-attention.
 
 A step of a search costs the same at any length, and the past of a hypothesis is a single vector, the sum of its inputs.
 Dimensions: B sentences, T positions, D width, N rows of a search.

@@ -1,4 +1,4 @@
-"""The base class of mixers that store the past in one vector per hypothesis, its cell."""
+"""The base class of mixers that store the past in one vector per hypothesis, called its cell."""
 
 import torch
 from torch import Tensor
@@ -7,7 +7,7 @@ from nmt.mixers.base import FirstPast, Mixer
 
 
 class CellMixer(Mixer):
-    """A mixer that stores the past in a cell (N, D), initially zero. Its step's context is the number of past positions."""
+    """A mixer that stores the past in a cell (N, D), initially zero. The context of its step is the number of past positions."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

@@ -17,11 +17,11 @@ class AttentionVariantOptions:
     )
     attention_window: int | None = size_opt(
         None,
-        "number of neighbouring positions that self-attention sees, r in the paper; by default all",
+        "number of neighbouring positions that self-attention sees, r in the paper; by default, all",
     )
 
     def is_active(self) -> bool:
-        """Whether these options, or positions inside self-attention, make it differ from the paper's."""
+        """Whether these options, or positions inside self-attention, require a mixer other than the paper's."""
         by_positions = isinstance(self, TransformerOptions) and self.positions in ("relative", "rotary")
         return by_positions or self.kv_heads is not None or self.attention_window is not None
 

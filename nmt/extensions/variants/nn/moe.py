@@ -22,7 +22,7 @@ from nmt.nn.extra_losses import ExtraLosses, add_losses, token_rows
 from nmt.nn.matmul import product
 
 MIN_DEVIATION: Final = 1e-6  # minimum standard deviation of the gates' noise, because equation 9 divides by it
-MIN_SQUARED_MEAN: Final = 1e-10  # added to the squared mean in CV^2, which is 0 if a batch reaches no expert
+MIN_SQUARED_MEAN: Final = 1e-10  # added to the squared mean in CV^2, because the mean is 0 if a batch reaches no expert
 GROUPED_ALIGNMENT: Final = 8  # number of bfloat16 values in 16 bytes, the alignment that CUDA's grouped products need
 
 GateKind = Literal["noisy-top-k", "balanced"]
@@ -104,7 +104,7 @@ class Routing(NamedTuple):
 
 
 class NoisyTopKGate(nn.Module):
-    """Noisy top-k gating, equations 3 to 5, with separate weights for each of G groups. experts: experts per group"""
+    """Noisy top-k gating, equations 3 to 5, with separate weights for each of G groups. experts: number of experts per group"""
 
     def __init__(self, groups: int, width: int, experts: int, active: int) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ class NoisyTopKGate(nn.Module):
         """Choose the experts.
 
         rows: (N, D) float32
-        before: the groups of the rows
+        before: the routing of the rows to groups
         with_losses: whether to estimate `load` as in appendix A
         """
         groups, experts, k = len(self.weight), self.weight.shape[1], self.active
@@ -134,7 +134,7 @@ class NoisyTopKGate(nn.Module):
         after = before.refined(pairs.flatten(), choices.flatten(), gates.flatten(), experts)
         if not with_losses:
             return after
-        # kth_excluding: the k-th highest of the other logits. For an expert among the k highest, that is number k + 1.
+        # kth_excluding: the k-th highest of the other logits. For an expert among the k highest, this is number k + 1.
         chosen = torch.zeros_like(logits, dtype=torch.bool).scatter_(1, choices, True)
         probability = torch.ones_like(logits)
         if k < experts:
@@ -145,10 +145,10 @@ class NoisyTopKGate(nn.Module):
 
 
 class BalancedGate(nn.Module):
-    """Strictly balanced gating (appendix F), with separate weights for each of G groups. experts: experts per group
+    """Strictly balanced gating (appendix F), with separate weights for each of G groups. experts: number of experts per group
 
-    In training each expert takes the m = k |X| / E tokens of the batch with its highest gates. In evaluation each expert has
-    a learned threshold, so that a token's experts do not depend on the batch.
+    In training, each expert takes the m = k |X| / E tokens of the batch for which its gates are highest. In evaluation, each
+    expert has a learned threshold, so that a token's experts do not depend on the batch.
     """
 
     def __init__(self, groups: int, width: int, experts: int, active: int) -> None:
@@ -162,7 +162,7 @@ class BalancedGate(nn.Module):
         """Choose the experts.
 
         rows: (N, D) float32
-        before: the groups of the rows
+        before: the routing of the rows to groups
         with_losses: whether to compute `threshold_loss`
         """
         experts = self.weight.shape[1]
@@ -203,7 +203,7 @@ class MixtureOfExperts(FeedForward):
     One tensor holds the weights of all experts; its first dimension is the expert.
     """
 
-    can_be_captured = False  # the sizes of its products depend on the gates
+    can_be_captured = False  # the sizes of the matrix products depend on the gates
     residual_outputs = ("outer*",)
 
     def __init__(self, shape: ExpertShape) -> None:
@@ -275,7 +275,7 @@ class MixtureOfExperts(FeedForward):
     def token_flops(self) -> int:
         """FLOPs per token for the gates and the active experts; see nmt.nn.cost.
 
-        With balanced gates this is the mean over a batch in training.
+        With balanced gates, this is the mean over a batch in training.
         """
         shape, matrices = self.shape, 2 if self.shape.gates == "noisy-top-k" else 1
         gates = self.gate.weight.numel()
@@ -290,7 +290,7 @@ def squared_variation(sums: Tensor) -> Tensor:
 
 
 def sum_by(values: Tensor, index: Tensor, size: int) -> Tensor:
-    """Sum the rows of values (P, ...) with equal index (P,): (size, ...). The order of summation is fixed on all devices."""
+    """Sum the rows of values (P, ...) with the same index (P,): (size, ...). The order of summation is fixed on all devices."""
     return values.new_zeros(size, *values.shape[1:]).index_put((index,), values, accumulate=True)
 
 
@@ -311,7 +311,7 @@ def grouped_product(rows: Tensor, weight: Tensor, counts: Tensor) -> Tensor:
     active = [(group, size) for group, size in enumerate(counts.tolist()) if size]
     if not active:
         return rows.new_zeros(0, weight.shape[1])
-    # With gradient, the results of `unbind` share one gradient tensor; each weight[group] would need its own, full-size one.
+    # With gradient, the results of `unbind` share one gradient tensor. Each weight[group] would need its own, of full size.
     matrices: Any = weight.unbind() if torch.is_grad_enabled() and weight.requires_grad else weight
     parts = rows.split([size for _, size in active])
     return torch.cat([product(part, matrices[group]) for part, (group, _) in zip(parts, active, strict=True)])

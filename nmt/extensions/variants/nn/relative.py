@@ -1,6 +1,6 @@
 """Relative positions (Shaw et al., 2018): vectors for the distance from a query to a key.
 
-Dimensions: B sentences, T queries, H heads, K and V width of a head's keys and values; in a search W hypotheses per sentence
+Dimensions: B sentences, T queries, H heads, K and V width of a head's keys and values; in a search, W hypotheses per sentence
 and E entries of a cache.
 """
 
@@ -15,7 +15,7 @@ from torch.nn.functional import pad
 class RelativeShape:
     """The sizes of relative positions.
 
-    distance: k, the distance at which distances are clipped
+    distance: k, the maximum distance, to which longer ones are clipped
     separate: whether each head has its own vectors
     values: whether there are vectors for values too, not only for keys
     """

@@ -25,7 +25,7 @@ class ExtensionOptions:
     )
 
     def is_active(self) -> bool:
-        """Whether the vocabulary may get new entries: from these options, or the separator of a context."""
+        """Whether the vocabulary may get new entries: from these options, or for the separator of a context."""
         needs_separator = isinstance(self, PrepareOptions) and self.vocabulary is not None and self.context > 0
         return bool(self.extend or self.extend_with) or needs_separator
 

@@ -33,7 +33,7 @@ class VocabularyExtension(Start):
     def fit(self, run: Run, trained: TrainedModel) -> None:
         """See Start."""
         new = run.data.pipeline
-        if new.sizes == trained.pipeline.sizes:  # only the number of context sentences differs
+        if new.sizes == trained.pipeline.sizes:  # only the numbers of context sentences differ
             return
         if not run.kept.is_whole:
             data = quoted(run.options.data)

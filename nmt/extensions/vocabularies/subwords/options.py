@@ -17,7 +17,7 @@ class SubwordNmtOptions:
     def __post_init__(self) -> None:
         options: Any = self
         if bool(self.codes) != ("subword-nmt" in options.subwords):
-            raise ValueError("--codes and --subword subword-nmt need each other (use both, or neither)")
+            raise ValueError("--codes and --subword subword-nmt belong together (use both, or neither)")
         if len(self.codes) > (1 if options.joint_vocabulary else 2):
             files = "one or, with --no-joint-vocabulary, SOURCE and TARGET"
             raise ValueError(f"--codes names {len(self.codes)} files, but takes {files}")

@@ -17,7 +17,7 @@ from nmt.options import names_of, opt, options_class
 from nmt.report.run_status import VALIDATION_PREFIX
 
 MAX_POINTS: Final = 400  # maximum number of points per curve; more are averaged
-CHARTS: Final = {  # title and unit of the numbers in metrics.jsonl, in the order of the charts
+CHARTS: Final = {  # titles and units of the numbers in metrics.jsonl, in the order of the charts
     "loss": ("Training loss", "nats per target token"),
     "valid_loss": ("Validation loss", "nats per target token"),
     "valid_ppl": ("Validation perplexity", "perplexity per target token"),
@@ -48,7 +48,7 @@ class PlotOptions:
     )
     output: str | None = opt(
         None,
-        "write a .svg, .png or .html file, not text",
+        "write a .svg, .png or .html file instead of text",
         aliases=("o",),
         group="Input and output",
         common=True,
@@ -60,7 +60,7 @@ class PlotOptions:
 
 
 def run(options: PlotOptions) -> None:
-    """Draw the curves of runs over their updates, such as losses, metrics and the learning rate."""
+    """Draw the curves of runs, such as losses, metrics and the learning rate, over their updates."""
     output = None if options.output is None else Path(options.output)
     if output is not None:
         check_file_name(output, PICTURES, "curves are drawn")
@@ -86,7 +86,7 @@ def run(options: PlotOptions) -> None:
         else:
             content = draw_charts(charts, output.suffix.lower().removeprefix("."))
     write_output(output, content)
-    log.info(f"{quoted(output)}: charts of {', '.join(name for name, _ in runs)}")
+    log.info(f"wrote charts of {', '.join(name for name, _ in runs)} to {quoted(output)}")
 
 
 def _is_page(output: Path | None) -> bool:
@@ -123,7 +123,7 @@ def line_charts(runs: Sequence[RunRecords], values: Sequence[str], axes: Sequenc
 
 
 def _title(name: str) -> tuple[str, str]:
-    """Title and unit of a number that a criterion or a metric has named."""
+    """The title and unit of a number that a criterion or metric has recorded."""
     unit = name.removeprefix(VALIDATION_PREFIX)
     return ("Training " if unit == name else "Validation ") + unit, unit
 

@@ -40,7 +40,7 @@ class ReportOptions:
         (), "RUN=FILE: BLEU from nmt evaluate --json", group="Input and output", common=True, metavar="RUN=FILE"
     )
     test_set: str | None = opt(
-        None, "test set of the runs, if not newstest2014; their results get separate columns", group="Input and output"
+        None, "test set of the runs, if not newstest2014; results on it get separate columns", group="Input and output"
     )
     stats: tuple[str, ...] = opt(
         (), "RUN=FILE: speed from nmt translate --stats", group="Input and output", common=True, metavar="FILE"
@@ -87,7 +87,7 @@ def run(options: ReportOptions) -> None:
 
 
 def _tflops(text: str) -> float:
-    """A positive number, or the TFLOPS of a device in the paper's footnote. Raises ValueError for anything else."""
+    """A positive number, or the TFLOPS of a device named in the paper's footnote. Raises ValueError for anything else."""
     devices = {name.lower(): tflops for name, tflops in SUSTAINED_TFLOPS.items()}
     try:
         tflops = devices.get(text.lower()) or float(text)
@@ -156,7 +156,7 @@ class ReportTable:
     notes: Sequence[str]
 
     def printed(self, table: TableStyle) -> str:
-        """The tables and notes in a format. CSV has one table without notes, and the speeds are further columns."""
+        """The tables and notes in a format. In CSV, there are no notes, and the speeds are further columns of one table."""
         first_run, speeds = 1 + len(TABLE_2), [SPEED_HEADER, *self.speeds] if self.speeds else []
         if table == "csv":
             further = [CSV_HEADER, *[[""] * len(CSV_HEADER)] * len(TABLE_2), *self.speeds]
@@ -189,7 +189,7 @@ def report_table(
 
     test_set: test set of the runs, if it is not the paper's
     tflops: sustained TFLOPS (10^12 operations per second) of one device, if given
-    is_exact: whether to print all digits of numbers; unknown numbers are then empty
+    is_exact: whether to print all digits of numbers, and nothing for unknown numbers
     """
     unknown, power = ("", _exact) if is_exact else ("-", _power)
     columns = {
@@ -237,7 +237,7 @@ def _speeds(run: History, is_exact: bool) -> list[str]:
 
 
 def _bleu(run: History, is_exact: bool) -> str:
-    """BLEU as text. A validation BLEU is marked by a star, except in exact numbers."""
+    """BLEU as text. A validation BLEU is marked with a star, except in exact numbers."""
     if is_exact:
         best = None if run.best_bleu is None else run.best_bleu.values["valid_bleu"]
         return _exact(best if run.score is None else run.score.value)

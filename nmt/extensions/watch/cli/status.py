@@ -21,7 +21,7 @@ DIED: Final = (
     "the process ended without recording why: it was killed by `kill -9` or ran out of memory, or the machine stopped"
 )
 LATE_LINES: Final = 3  # number of log intervals after which the last logged speed no longer describes the run
-MIN_LATE_SECONDS: Final = 60.0  # a run is never late before this; a validation or a checkpoint can take that long
+MIN_LATE_SECONDS: Final = 60.0  # a run counts as late only after this time, because a validation may take as long
 RUNS_HEADER: Final = "run", "state", "update", "loss", "best", "ETA", "last record"
 RIGHT: Final = (2, 3, 5, 6)  # right-aligned columns, which contain numbers
 UNKNOWN: Final = f"no process holds the run, and there is no {STATUS_FILE} that says why"
@@ -40,7 +40,7 @@ class StatusOptions:
 def run(options: StatusOptions) -> int:
     """Print how runs are doing, or why they ended: update, loss, best checkpoint, speed and time left.
 
-    Several runs are printed as a table with one row each. Exit status 4 if any of them cannot be read.
+    Several runs are printed as a table with one row each. The exit status is 4 if any of them cannot be read.
     """
     folders = named_runs(options.run) if options.run else runs_here("status")
     if len(options.run) == 1 and folders == [Path(options.run[0])]:
@@ -135,7 +135,7 @@ def _state(saved: SavedStatus | None, holder: str | None) -> dict[str, Any]:
 
 
 def _rows(values: dict[str, Any]) -> list[tuple[str, str]]:
-    """Names and texts of the known values."""
+    """The names and texts of the known values."""
     state = values["state"]
     if state == "running":
         state += f" on {quoted(values['host'])}, process {values['pid']}"

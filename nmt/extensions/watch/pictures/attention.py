@@ -36,7 +36,7 @@ JOINERS: Final = "\u200c\u200d"  # not printable, but they shape neighbouring le
 ATTENTION_ENDINGS: Final = (".html", ".svg", ".png")
 SHADES: Final = " ░▒▓█"
 THRESHOLDS: Final = (0.1, 0.25, 0.5, 0.75)  # the smallest weight of each shade after the first
-CELL_CHARACTERS: Final = 2  # width of a weight: about a square, and a wide character fits above it
+CELL_CHARACTERS: Final = 2  # width of a cell: nearly square, and wide enough for any character above it
 MAX_TOKEN_CELLS: Final = 16  # maximum width of a token on a terminal
 
 # A picture for a paper: a large map with its tokens, and small maps of every head below it.
@@ -58,7 +58,7 @@ class AttentionMaps:
     target: tokens, including EOS; the query of a token is the decoder's state that predicts it
     weights: by kind ("encoder", "decoder", "cross"), an array of shape (layers, heads, queries, keys) in which each row
         sums to 1; kinds that the model does not have are absent
-    alignment_layer: the layer of "cross" that aligns best, see Model
+    alignment_layer: the layer of "cross" that aligns best (see Model)
     Raises ValueError for weights of an unknown kind, or with a shape that does not fit the tokens.
     """
 
@@ -70,7 +70,7 @@ class AttentionMaps:
     def __post_init__(self) -> None:
         if not self.weights.keys() & KINDS.keys() or self.weights.keys() - KINDS.keys():
             given = ", ".join(self.weights) or "none"
-            raise ValueError(f"kinds of attention: {given}; must be some of {', '.join(KINDS)}")
+            raise ValueError(f"kinds of attention: {given}; must be among {', '.join(KINDS)}")
         for kind, weights in self.weights.items():
             sizes = tuple(map(len, self.labels(kind)))
             if weights.ndim != 4 or weights.shape[2:] != sizes or weights.size == 0:
@@ -122,7 +122,7 @@ def visible_token(token: str, max_cells: int) -> str:
 
 
 def check_picture(path: Path) -> None:
-    """Raise UserError unless attention can be drawn into a file of this name. Call it before the work starts."""
+    """Raise UserError unless attention can be drawn to a file with this name. Called before the work starts."""
     check_file_name(path, ATTENTION_ENDINGS, "attention is drawn")
     if path.suffix.lower() != ".html":
         check_matplotlib(quoted(path))
@@ -131,7 +131,7 @@ def check_picture(path: Path) -> None:
 def write_attention(path: Path, sentences: Sequence[AttentionMaps]) -> None:
     """Draw all sentences as a page (.html), or the first one as a picture (.svg, .png), depending on the file's name.
 
-    Raises UserError as check_picture does, InputError if there is no sentence, ResourceError if the file cannot be written.
+    Raises UserError as check_picture does, InputError if there is no sentence, and ResourceError if the file cannot be written.
     """
     check_picture(path)
     if not sentences:
@@ -157,8 +157,8 @@ def attention_page(sentences: Sequence[AttentionMaps]) -> str:
 def _packed(maps: AttentionMaps) -> dict[str, Any]:
     """A sentence as the script reads it.
 
-    weights: one byte each, in 1/255, in the order of the array, compressed by zlib and encoded by base64
-    query_words, key_words: the number of the word that each token belongs to
+    weights: one byte each, in units of 1/255, in the order of the array, compressed with zlib and encoded in base64
+    query_words, key_words: the index of the word that each token belongs to
     """
     kinds = {}
     for kind, name in KINDS.items():
@@ -192,7 +192,7 @@ def terminal_map(maps: AttentionMaps, width: int = 80) -> str:
 
 
 def _upright(labels: Sequence[str]) -> list[str]:
-    """Labels next to each other, each CELL_CHARACTERS wide and written downwards, to be put above their columns."""
+    """Labels side by side, each CELL_CHARACTERS wide and written downwards, to be placed above their columns."""
     from_below = zip_longest(*(reversed(_letters(label)) for label in labels), fillvalue=" " * CELL_CHARACTERS)
     return ["".join(row).rstrip() for row in from_below][::-1]
 
@@ -236,7 +236,7 @@ class _Layout:
     def put_map(self, name: str, x: float, y: float, cell: float, weights: NDArray[np.float32]) -> None:
         """Draw a map with a frame. name: its id in SVG; cell: size of a weight in points; weights: shape (queries, keys)"""
         right, bottom = x + cell * weights.shape[1], y + cell * weights.shape[0]
-        # with "none", the SVG stores one pixel per weight, and the viewer enlarges it
+        # with "none", the SVG stores one pixel per weight, and the viewer enlarges the image
         image = self.axes.imshow(
             weights, self.colours, interpolation="none", vmin=0, vmax=1, extent=(x, right, bottom, y)
         )
@@ -247,7 +247,7 @@ class _Layout:
     def put_text(
         self, text: str, x: float, y: float, side: str = "left", size: float = FONT_POINTS, upward: bool = False
     ) -> None:
-        """Draw a text with its left, center or right at x and its middle at y. upward: whether it is rotated to read upwards"""
+        """Draw text with its left, center or right at x and its middle at y. upward: whether it is rotated to read upwards"""
         turn = 90 if upward else 0
         self.axes.text(x, y, text, fontsize=size, ha=side, va="center_baseline", rotation=turn, rotation_mode="anchor")
 

@@ -42,9 +42,9 @@ GRAPH_LEGEND: Final = (
 class Node:
     """A hypothesis: the tokens of its parent and one more.
 
-    parent: number of the parent's node; None for node 0, the empty hypothesis
+    parent: index of the parent's node; None for node 0, the empty hypothesis
     step: number of tokens
-    beam: number of the beam, if the search has several
+    beam: index of the beam, if the search has several
     token: the last token, as text
     log_prob: sum over the tokens, in nats
     score: the score normalised by length, if the hypothesis ended
@@ -97,14 +97,14 @@ class Recorder:
                 self._add(previous[parent], beam, EOS, total)
 
     def _add(self, parent: int, beam: int, token: int, log_prob: float) -> int:
-        """Add a hypothesis and return its number; -1 for one with probability 0, which is skipped."""
+        """Add a hypothesis and return its index. A hypothesis with probability 0 is skipped, and its index is -1."""
         if log_prob == -math.inf:
             return -1
         self.rows.append((parent, self.rows[parent][1] + 1, beam, token, log_prob))
         return len(self.rows) - 1
 
     def best(self, tokens: Sequence[int]) -> set[int]:
-        """The numbers of the hypotheses that lead to a translation, from the empty one to its EOS. tokens: without EOS"""
+        """The indices of the hypotheses that lead to a translation, from the empty one to the one with EOS. tokens: no EOS"""
         for number in [number for number, row in enumerate(self.rows) if row[3] == EOS]:
             path = [number]
             while path[-1] > 0:
@@ -126,7 +126,7 @@ def beam_graph(
     """Repeat the search for one sentence and record it.
 
     source: ids without EOS, at least one
-    given: ids of the translation that was chosen, without EOS
+    given: ids of the chosen translation, without EOS
     pieces: functions that return the text of a source id and of a target id
     Raises UserError for a search without a beam.
     """
@@ -164,7 +164,7 @@ def graphs_json(graphs: Sequence[BeamGraph]) -> str:
 
 
 def graphs_page(graphs: Sequence[BeamGraph]) -> str:
-    """A page without a script: pointing at a hypothesis shows its whole text."""
+    """A page without scripts. Hovering over a hypothesis shows its whole text."""
     parts = [
         f'<h2>{escape(readable_text(graph.source))}</h2><p class="note">{escape(graph.search)}</p>{_svg(graph)}'
         for graph in graphs

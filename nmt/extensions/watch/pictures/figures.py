@@ -54,12 +54,12 @@ Bars = Sequence[tuple[str, int]]  # labels and counts
 
 
 def check_file_name(path: Path, endings: Collection[str], action: str) -> None:
-    """Raise UserError unless a file to write has one of these extensions, and its folder exists.
+    """Raise UserError unless a file to be written has one of these extensions, and its folder exists.
 
     action: start of the message, such as "a graph is drawn"
     """
     if path.suffix.lower() not in endings:
-        raise UserError(f"{quoted(path)}: {action} only into files that end with {', '.join(endings)}")
+        raise UserError(f"{quoted(path)}: {action} only to files whose names end with {', '.join(endings)}")
     if not path.parent.is_dir():
         raise UserError(f"{quoted(path)}: folder {quoted(path.parent)} not found (create it, or name another)")
 
@@ -76,7 +76,7 @@ def render_figure(draw: "Callable[[Figure], None]", file_format: str) -> bytes:
     draw: sets the size of a new figure and draws into it
     file_format: svg or png
 
-    Characters that matplotlib's fonts do not have become boxes in a PNG, with a warning.
+    Characters that matplotlib's fonts lack become boxes in a PNG, with a warning.
     """
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -89,7 +89,7 @@ def render_figure(draw: "Callable[[Figure], None]", file_format: str) -> bytes:
         figure.savefig(file, format=file_format, dpi=POINTS_PER_INCH * PNG_PIXELS_PER_POINT, metadata=metadata)
     if file_format == "png" and any("missing from" in str(warning.message) for warning in caught):
         log.warn(
-            "png: matplotlib's fonts do not have all characters of the tokens (use .svg or .html, which use the reader's fonts)"
+            "png: matplotlib's fonts lack some characters of the tokens (use .svg or .html, which use the reader's fonts)"
         )
     return file.getvalue()
 
@@ -106,7 +106,7 @@ def inline_svg(title: str, draw: "Callable[[Figure], None]") -> str:
 
 @dataclass(frozen=True)
 class Curve:
-    """A named line through points (x, y), in their order."""
+    """A named line through points (x, y), in the given order."""
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -120,7 +120,7 @@ class Curve:
 class LineChart:
     """Curves in one coordinate system.
 
-    Points that are not finite are skipped, and a single point is drawn as a dot. The colour of a curve depends on its number,
+    Points that are not finite are skipped, and a single point is drawn as a dot. The colour of a curve depends on its index,
     which also counts curves without points.
     """
 
@@ -130,13 +130,13 @@ class LineChart:
     curves: Sequence[Curve]
 
     def draw(self, axes: Any) -> None:
-        """Draw the curves into matplotlib axes."""
+        """Draw the curves on matplotlib axes."""
         axes.set(xlabel=self.x_label, ylabel=self.y_label)
         axes.grid(alpha=0.3)
         for number, curve in enumerate(self.curves):
             if points := curve.finite_points:
                 style = LINE_STYLES[number // len(COLOURS) % len(LINE_STYLES)] if len(points) > 1 else "o"
-                # a space in front, because matplotlib hides labels that start with _
+                # with a leading space, because matplotlib hides labels that start with _
                 axes.plot(
                     *zip(*points, strict=True), style, color=COLOURS[number % len(COLOURS)], label=f" {curve.name}"
                 )
@@ -214,7 +214,7 @@ def text_bar(count: int, largest: int, width: int) -> str:
 
 
 def text_curve(values: Sequence[float], width: int, height: int, low: float, high: float) -> list[str]:
-    """An area chart as `height` lines of up to `width` cells. Neighbouring values are averaged if there are more.
+    """An area chart as `height` lines of up to `width` cells. If there are more values, neighbouring ones are averaged.
 
     low, high: values at the bottom and at the top; the lowest fills an eighth of a cell
     """

@@ -7,7 +7,7 @@ from string import Template
 
 
 def read_asset(name: str) -> str:
-    """The text of an installed JavaScript, CSS or HTML file of this folder."""
+    """The text of an installed JavaScript, CSS or HTML file in this folder."""
     return files(__package__).joinpath(name).read_text("utf-8")
 
 

@@ -1,4 +1,4 @@
-"""Tokens as a reader of pictures should see them: spaces instead of subword markers, and which tokens form a word."""
+"""Tokens as shown in pictures, with spaces instead of subword markers, and the words that the tokens belong to."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -20,7 +20,7 @@ def readable_token(token: str) -> str:
 
 
 def readable_text(tokens: Sequence[str]) -> str:
-    """The text of tokens, without its end symbol."""
+    """The text of tokens, without the end symbol."""
     words: dict[int, str] = {}
     tokens = tokens[:-1] if tokens and tokens[-1] == SYMBOLS[EOS] else tokens
     for token, number in zip(tokens, word_numbers(tokens), strict=True):
@@ -29,7 +29,7 @@ def readable_text(tokens: Sequence[str]) -> str:
 
 
 def word_numbers(tokens: Sequence[str]) -> list[int]:
-    """The number of the word that each token belongs to. Without markers of subwords, each token is a word."""
+    """The index of each token's word. Without subword markers, each token is a word."""
     marks_starts = any(token.startswith(WORD_START) for token in tokens)
     numbers = [0] * len(tokens)
     for i in range(1, len(tokens)):

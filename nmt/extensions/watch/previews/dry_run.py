@@ -1,6 +1,6 @@
 """`nmt train --dry-run`: the time, memory and cost of a run, measured by a few passes that leave no trace.
 
-If updates take only seconds, whole updates are measured. Otherwise, part of a micro-batch is, and the rest is extrapolated.
+If updates take only seconds, whole updates are measured. Otherwise, part of a micro-batch is measured and extrapolated.
 """
 
 import time
@@ -37,7 +37,7 @@ from nmt.train.update_log import flops_of
 TIMED_UPDATES: Final = 3  # number of timed updates, after a warm-up update
 MAX_SECONDS: Final = 15.0  # time limit for all passes after the first two
 FIRST_TOKENS: Final = 32  # tokens in the first pass, including padding
-GROWTH: Final = 4  # maximum factor by which the tokens of a pass grow
+GROWTH: Final = 4  # maximum factor by which the number of tokens in a pass may grow
 MIN_GROWTH: Final = 1.5  # minimum factor; a smaller one would show nothing new
 PASSES_PER_SIZE: Final = 4  # passes for each size: a warm-up pass, a timed one, and two in one update
 
@@ -93,7 +93,7 @@ class DryRun(Preview):
         measured: Measurement,
         free: int,
     ) -> None:
-        """Set the numbers.
+        """Set the numbers to report.
 
         before: updates made and epochs read so far
         updates: the next updates
@@ -168,7 +168,7 @@ class DryRun(Preview):
 
 
 def _begin(run: Run) -> int:
-    """Put a run at the position where it would resume, but without its weights, and return the number of updates made."""
+    """Put a run at the position where it would resume, but without its weights, and return the number of updates made so far."""
     if not run.checkpoints.folder.is_dir() or (checkpoint := run.checkpoints.newest_valid()) is None:
         for start in run.starts:
             start.begin(run)
@@ -190,7 +190,7 @@ class _Meter:
         self.run, self.memory, self.left = run, memory, MAX_SECONDS
 
     def measure(self, first: UpdateBatches, updates: Sequence[UpdateBatches]) -> Measurement:
-        """Measure the cost of one of these updates, by whole updates or by passes over part of the largest micro-batch."""
+        """Measure the cost of one of these updates, with whole updates or with passes over part of the largest micro-batch."""
         memory, batch = self.memory, max(_batches([first, *updates]), key=lambda batch: batch.cells)
         memory.watch()
         before = memory.peak()
@@ -221,7 +221,7 @@ class _Meter:
     def _extrapolated(
         self, data: UpdateBatches, batch: Batch, tokens: int, per_update: float, peaks: Sequence[tuple[int, int]]
     ) -> Measurement:
-        """Extrapolate. Time grows with the tokens of an update, except for the optimizer's step.
+        """Extrapolate time and memory. Time grows with the tokens of an update, except for the optimizer's step.
 
         Memory grows with the tokens of a micro-batch.
 
@@ -241,7 +241,7 @@ class _Meter:
         return Measurement(seconds, int(peak + slope * max(batch.cells - more, 0)), cells)
 
     def _kept_bytes(self) -> int:
-        """Bytes that training needs for any number of tokens besides the weights: gradients and the optimizer's state."""
+        """Bytes that training needs besides the weights, whatever the number of tokens: gradients and the optimizer's state."""
         tensors, _ = flat_optimizer(self.run.optimizer)
         trained = [parameter for parameter in self.run.model.parameters() if parameter.requires_grad]
         return size_of(tensors) + sum(parameter.numel() * parameter.element_size() for parameter in trained)
@@ -258,7 +258,7 @@ class _Meter:
         return max(seconds, 1e-9)
 
     def _most(self, tokens: int) -> int:
-        """The largest number over all ranks."""
+        """The largest of the ranks' numbers."""
         return -self.run.world.minimum(-tokens)
 
 

@@ -23,8 +23,8 @@ from nmt.train.reporting import certain_end
 from nmt.train.run import Run
 from nmt.train.update_log import flops_of
 
-FIRST_SECONDS: Final = 60.0  # seconds until the speed of a process predicts the rest of the run
-FIRST_SHARE: Final = 0.1  # share of a short --max-minutes: the warning must come in time
+FIRST_SECONDS: Final = 60.0  # seconds that a process must run before its speed predicts the rest of the run
+FIRST_SHARE: Final = 0.1  # share of a short --max-minutes to wait, so that the warning comes in time
 WITHIN_WARMUP: Final = (
     "at this speed --max-minutes ends the run while the learning rate is still rising (raise --max-minutes, or start a new run "
     "with fewer --warmup-updates)"
@@ -32,7 +32,7 @@ WITHIN_WARMUP: Final = (
 LONG_HOURS: Final = 168.0  # a week
 MAX_SHARED_CORES: Final = 0.6  # number of this run's cores that other programs may use before a message is logged
 MAX_NAMED_PRESETS: Final = 3
-VARIATIONS: Final = "table3-"  # prefix of presets that repeat a published ablation; they are not meant to be cheap
+VARIATIONS: Final = "table3-"  # prefix of presets that reproduce a published ablation; they are not meant to be cheap
 
 
 class OtherPrograms:
@@ -52,13 +52,13 @@ class OtherPrograms:
         if threads > 1 and others + threads > cores + MAX_SHARED_CORES:
             yield (
                 f"other programs use {others:.1f} of this machine's {cores} cores, so the {threads} threads of this run wait "
-                f"for each other. --threads {max(1, int(cores - others))} can be ten times as fast: press Ctrl-C, then resume "
-                "with the same command and this flag"
+                f"for each other. --threads {max(1, int(cores - others))} can be ten times as fast (a run "
+                "that has started can be stopped and resumed with it)"
             )
 
 
 def processor_seconds() -> tuple[float, float] | None:
-    """CPU seconds used so far by all programs on this machine, and by this process; None if /proc (Linux) does not have them."""
+    """CPU seconds used so far by all programs on this machine, and by this process; None if there is no /proc (Linux)."""
     try:
         user, nice, system, _, _, *others = map(int, Path("/proc/stat").read_text().partition("\n")[0].split()[1:9])
     except (OSError, ValueError, IndexError):
@@ -123,7 +123,7 @@ def estimate_lines(run: Run, data: UpdateBatches, seconds: float) -> Iterator[st
         flops_per_second = flops_of(run, data) / max(seconds, 1e-9)
         shorter = sorted(_shorter(run, data, flops_per_second).items(), key=lambda item: -item[1])[:MAX_NAMED_PRESETS]
         named = ", ".join(f"--preset {name} (about {duration(hours)})" for name, hours in shorter)
-        what = f"these presets would: {named}" if named else "nor would any preset: use fewer --max-updates"
+        what = f"these presets would: {named}" if named else "no preset would either (use fewer --max-updates)"
         yield f"this run will not end within a week on this machine; {what}. The run continues; Ctrl-C saves and stops it"
 
 

@@ -29,7 +29,7 @@ class DrawingOptions:
         """Check the other options of `nmt translate` that pictures depend on."""
         devices = getattr(self, "devices", 1)
         if self.attention is not None and devices > 1:
-            raise ValueError(f"--attention works on one device only, but --devices is {devices} (drop one of them)")
+            raise ValueError(f"--attention works only on one device, but --devices is {devices} (drop one of them)")
         if self.beam_graph is not None and (devices > 1 or getattr(self, "shortlist", None) is not None):
             raise ValueError(
                 "--beam-graph works only on one device and without a shortlist (drop --devices and --shortlist)"

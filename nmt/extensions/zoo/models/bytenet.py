@@ -1,6 +1,6 @@
 """ByteNet ("Neural Machine Translation in Linear Time", Kalchbrenner et al., 2016), a model for characters.
 
-The decoder is stacked on the encoder: target position i reads the encoder's output at position i. Therefore the encoder's
+The decoder is stacked on the encoder: target position i reads the encoder's output at position i. Therefore, the encoder's
 output is unfolded to a length that the target rarely exceeds (section 3.2).
 Dimensions: B sentences, S source, U unfolded and T target positions, D inner width of a block, 2 D width of its input and
 output, W hypotheses per sentence, N = B * W rows.
@@ -45,7 +45,7 @@ class ResidualBlock(nn.Module):
         return states + dropout(change, self.dropout, self.training)
 
     def search_step(self) -> Callable[[Tensor, Tensor, Taps], tuple[Tensor, Tensor]]:
-        """A causal block as a function for one search, without gradient: (states (N, 2 D), history, taps) -> both."""
+        """A causal block as a function for one search, without gradient: states (N, 2 D), history, taps -> states, history."""
         reduce, convolve, expand = self.reduce.search_step(), self.convolution.search_step(), self.expand.search_step()
 
         def step(states: Tensor, history: Tensor, taps: Taps) -> tuple[Tensor, Tensor]:
@@ -107,7 +107,7 @@ class ByteNet(Model):
         """
         o = self.options
         rounded = -(-source // o.bucket) * o.bucket
-        # 1.2 * 50 is 60.000000000000001 in float64, so ignore a thousandth of a position.
+        # 1.2 * 50 is 60.000000000000001 in float64, so a thousandth of a position is ignored.
         return torch.ceil(rounded.double() * o.unfold_factor + o.unfold_offset - 1e-3).long().clamp(min=1)
 
     def forward(self, batch: Batch) -> Output:
@@ -121,7 +121,7 @@ class ByteNet(Model):
         return Output(self.head(states).relu(), {})
 
     def _combined(self, embedded: Tensor, memory: Tensor) -> Tensor:
-        """Combine target embeddings with the encoder's outputs at the same positions: (..., 2 D) each."""
+        """Combine target embeddings with the encoder's outputs at the same positions; both are (..., 2 D)."""
         if self.options.combine == "concat":
             combined: Tensor = self.combine(torch.cat([embedded, memory], -1))
             return combined

@@ -33,7 +33,7 @@ EMBEDDING_STD: Final = 0.1  # standard deviation of embeddings (section 3.5)
 
 
 class SourceMemory(NamedTuple):
-    """What the decoder reads about a source.
+    """What the decoder reads of an encoded source.
 
     keys: (B, E, S) the encoder's outputs z
     values: (B, S, E) their sums with the embeddings, z + e

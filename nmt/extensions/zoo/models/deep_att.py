@@ -87,7 +87,7 @@ class DeepAtt(Model):
         self._initialise()
 
     def _initialise(self) -> None:
-        """Initialise from N(0, init_std^2), but recurrent parameters and biases with zeros."""
+        """Initialise from N(0, init_std^2), except for recurrent parameters and biases, which start at zero."""
         for parameter in self.parameters():
             nn.init.normal_(parameter, std=self.options.init_std)
         for zero in [*self._recurrent_parameters(), cast(nn.Parameter, self.output.bias)]:
@@ -141,7 +141,7 @@ class DeepAtt(Model):
         return features
 
     def _encode(self, source: Tensor) -> dict[str, Tensor]:
-        """Encode (B, S) to keys, values and mask of each sentence; for Deep-ED to its context (B, 4 H)."""
+        """Encode (B, S) to keys, values and mask of each sentence; for Deep-ED, to the context (B, 4 H)."""
         padding = (source == PAD).t()  # S B
         outputs, f_outputs, layers = [], [], self.options.encoder_layers
         for column in range(NUM_COLUMNS):

@@ -59,7 +59,7 @@ class Gnmt(Model):
         self.can_be_captured = o.clip_end is None
 
     def begin_update(self, number: int) -> None:
-        """Change the clipping linearly during training (section 6). number: update number, from 1"""
+        """Change the clipping magnitude linearly during training (section 6). number: number of the update, from 1"""
         o = self.options
         done = min(1.0, (number - 1) / o.clip_updates) if o.clip_updates else 1.0
         self.training_clip = math.inf if o.clip_end is None else o.clip_start + done * (o.clip_end - o.clip_start)
@@ -77,7 +77,7 @@ class Gnmt(Model):
         states, weights = self.first(gates, memory["keys"], memory["values"], memory["mask"], self.clip)  # T B D, B T S
         contexts = (weights.to(states.dtype) @ memory["memory"]).transpose(0, 1)  # T B M
         for i, layer in enumerate(self.decoder, 1):
-            inputs = torch.cat([self._dropout(states), contexts], -1)  # the contexts' dropout was applied to the memory
+            inputs = torch.cat([self._dropout(states), contexts], -1)  # dropout has already been applied to the memory
             states = self._add(layer(inputs, clip=self.clip), states, i)
         return Output(self._features(states, contexts, words).transpose(0, 1), {}, attention=weights)
 
@@ -110,7 +110,7 @@ class Gnmt(Model):
         return features
 
     def _add(self, outputs: Tensor, states: Tensor, layer: int) -> Tensor:
-        """A layer's residual connection and clipping (equations 6 and 11). layer: index from 0"""
+        """Apply a layer's residual connection and clipping (equations 6 and 11). layer: index from 0"""
         if layer < NUM_LAYERS_WITHOUT_RESIDUAL:
             return outputs
         total = outputs + states

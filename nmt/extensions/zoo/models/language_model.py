@@ -78,7 +78,7 @@ class LanguageModel(Model):
         return target * linear_flops(self.layers, self.output) + scores * per_score
 
     def state_bytes(self, source_length: int, target_length: int) -> int:
-        """See Model. The state is float32 keys and values in each layer."""
+        """See Model. The state consists of the float32 keys and values of each layer."""
         per_position = self.attention.heads * (self.attention.keys + self.attention.values)
         return FLOAT32_BYTES * len(self.layers) * target_length * per_position
 

@@ -23,7 +23,7 @@ FIRST_STATE: Final = 0.1  # value of all components of u^0
 
 @register("model", "memory-network", MemoryNetworkOptions)
 class MemoryNetwork(Model):
-    """Hops of attention over the previous tokens: the state after each hop queries the next hop. It does not read the source.
+    """Hops of attention over the previous tokens: the state after each hop queries the next one. It ignores the source.
 
     keys, values: the embeddings A and B
     key_times, value_times: T_A and T_B, (M, D), for the newest token first
@@ -83,7 +83,7 @@ class MemoryNetwork(Model):
         return INT64_BYTES * min(target_length, self.options.memory_size)
 
     def start(self, source: Tensor) -> State:
-        """See Scorer. The state per sentence: an empty tensor, only to count sentences. Per hypothesis: the memory's tokens."""
+        """See Scorer. The state per sentence: an empty tensor to count sentences. Per hypothesis: the memory's tokens."""
         return State({"nothing": source[:, :0]}, {"tokens": source[:, :0]})
 
     def predict(self, tokens: Tensor, state: State, output: Projection) -> tuple[Tensor, State]:

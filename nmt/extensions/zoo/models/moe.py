@@ -3,7 +3,7 @@
 Three LSTMs read the source and two write the target, all with projected outputs. One mixture of experts comes before the
 encoder's last LSTM. The other comes after the decoder's first LSTM, which queries the attention and reads its context.
 
-Dimensions: B sentences, S source and T target positions, widths D of every layer, H of a cell, A of the attention,
+Dimensions: B sentences, S source and T target positions, width D of every layer, H of a cell, A of the attention,
 N rows of a search.
 """
 

@@ -1,6 +1,6 @@
 """The Extended Neural GPU ("Can Active Memory Replace Attention?", Kaiser and Bengio, 2016).
 
-Each step changes the whole memory of n positions and h rows of m numbers by convolutions. The source takes n steps, and each
+Each step changes the whole memory of n positions and h rows of m numbers with convolutions. The source takes n steps, and each
 target token takes one more.
 
 Dimensions: B sentences, S source and T target positions, sizes m, n and h of the memory, t tokens read, W hypotheses per
@@ -30,7 +30,7 @@ DROPOUT_POSITIONS: Final = 9  # number of positions above which dropout is scale
 
 
 def saturating_sigmoid(states: Tensor) -> Tensor:
-    """Compute 1.2 sigmoid(x) - 0.1, clamped to [0, 1], so that a gate can be completely open or closed."""
+    """Compute 1.2 sigmoid(x) - 0.1, clamped to [0, 1], so that gates can be completely open or closed."""
     return (1.2 * states.sigmoid() - 0.1).clamp(0.0, 1.0)
 
 
@@ -57,7 +57,7 @@ class Cgru(nn.Module):
 
 @register("model", "neural-gpu", NeuralGpuOptions)
 class NeuralGpu(Model):
-    """The Extended Neural GPU (Kaiser and Bengio, 2016): each step changes the whole memory by convolutions."""
+    """The Extended Neural GPU (Kaiser and Bengio, 2016): each step changes the whole memory with convolutions."""
 
     repeats_layers = True
     has_attention = False
@@ -98,7 +98,7 @@ class NeuralGpu(Model):
         return Output(torch.stack(features, 1), {})
 
     def _encode(self, source: Tensor) -> tuple[Tensor, Tensor]:
-        """Encode (B, S) to the memory after each sentence's n steps, (B, m, n, h), zero after its n positions; and n, (B,)."""
+        """Encode (B, S). Returns the memory (B, m, n, h) after n steps, zero after n positions, and each sentence's n (B,)."""
         lengths = (source != PAD).sum(1) + self.options.memory_offset
         longest = source.shape[1] + self.options.memory_offset
         embedded = self.source_embedding(pad(source, (0, self.options.memory_offset), value=PAD))  # B n m
@@ -151,7 +151,7 @@ class NeuralGpu(Model):
         return total + (n * target + beyond * (beyond + 1) // 2) * o.height * o.layers * 2 * cgru
 
     def state_bytes(self, source_length: int, target_length: int) -> int:
-        """See Model. The state is the float32 memory, n, and the tokens."""
+        """See Model. The state consists of the float32 memory, n, and the tokens."""
         positions = max(source_length + self.options.memory_offset, target_length)
         height = self.options.height if self.options.outputs == "extended" else 1
         return FLOAT32_BYTES * positions * height * self.width + INT64_BYTES * (1 + target_length)

@@ -1,4 +1,4 @@
-"""The options of the zoo's models. Imports no torch, so that `--help` is fast."""
+"""The options of the zoo's models. This module does not import torch, so that `--help` is fast."""
 
 import re
 from typing import Final, Literal, NamedTuple
@@ -36,7 +36,7 @@ class RnnSearchOptions:
     )
     dropout: float = probability_opt(
         0.0,
-        "dropout on embeddings, annotations and the read-out; 0.2 to 0.5 suits small data",
+        "dropout on embeddings, annotations and the read-out; 0.2 to 0.5 suits small data sets",
         group="Regularization",
     )
 
@@ -48,7 +48,7 @@ class GnmtOptions:
     hidden_size: int = size_opt(1024, "width of the embeddings and of every LSTM")
     attention_size: int = size_opt(1024, "width of the attention's hidden layer")
     cell: Literal["gnmt", "standard"] = opt(
-        "gnmt", "gnmt: no biases, and no tanh on the cell's output (equation 11); standard: with both"
+        "gnmt", "gnmt: without biases or tanh on the cell's output (equation 11); standard: with both"
     )
     clip_start: float = opt(
         8.0,
@@ -57,21 +57,21 @@ class GnmtOptions:
     )
     clip_end: float | None = opt(
         1.0,
-        "clipping magnitude after --clip-updates, and in validation and translation; none turns clipping off",
+        "clipping threshold after --clip-updates updates, and in validation and translation; 'none' disables clipping",
         above=0,
     )
     clip_updates: int = opt(
-        100_000, "updates over which clipping changes linearly from --clip-start to --clip-end", minimum=0
+        100_000, "number of updates over which clipping changes linearly from --clip-start to --clip-end", minimum=0
     )
     logit_clip: float | None = opt(
-        25.0, "clip logits to this magnitude, gamma in the paper; none turns clipping off", above=0
+        25.0, "clip logits to this magnitude, gamma in the paper; 'none' disables clipping", above=0
     )
     init_range: float = opt(
-        0.04, "initial weights are uniform between minus and plus this value", above=0, maximum=MAX_INIT
+        0.04, "initialise weights uniformly between minus and plus this value", above=0, maximum=MAX_INIT
     )
     scale_embeddings: bool = opt(
         False,
-        "multiply embeddings by the square root of their width, which helps small models",
+        "multiply embeddings by the square root of their width; this helps small models",
     )
     read_out_context: bool = opt(False, READ_OUT_CONTEXT)
     read_out_word: bool = opt(False, READ_OUT_WORD)
@@ -95,7 +95,7 @@ class DeepAttOptions:
     )
     memory_size: int = size_opt(1280, "width of the memory that the attention reads; output width of the paper's W_p")
     attention_size: int = size_opt(512, "width of the attention's hidden layer; not stated in the paper")
-    peepholes: bool = opt(True, "let gates see the cell through diagonal matrices, as in Paddle's LSTM")
+    peepholes: bool = opt(True, "feed the cell state to the gates through diagonal matrices, as in Paddle's LSTM")
     read_out_context: bool = opt(False, READ_OUT_CONTEXT)
     read_out_word: bool = opt(False, READ_OUT_WORD)
     tie: Tie = opt("none", f"{TIE}; needs equal --embedding-size and --hidden-size")
@@ -115,7 +115,7 @@ class DeepAttOptions:
         if self.tie != "none" and self.embedding_size != self.hidden_size:
             raise ValueError(
                 f"--tie {self.tie} needs equal sizes, but --embedding-size is {self.embedding_size} "
-                f"and --hidden-size {self.hidden_size}"
+                f"and --hidden-size is {self.hidden_size}"
             )
 
 
@@ -152,7 +152,7 @@ class MemoryNetworkOptions:
     memory_size: int = size_opt(100, "number of previous tokens that the memory holds")
     embedding_size: int = size_opt(150, "width of the embeddings and of the state between hops")
     linear_size: int | None = opt(
-        None, "components of the state that skip the ReLU after each hop; by default half", minimum=0
+        None, "number of state components that skip the ReLU after each hop; by default, half", minimum=0
     )
     init_std: float = opt(0.05, "standard deviation of the initial weights", above=0, maximum=MAX_INIT)
 
@@ -191,12 +191,12 @@ def convolution_shapes(plan: str) -> list[ConvolutionShape]:
 class ConvS2SOptions:
     encoder_layers: str = opt(
         "9x512k3,4x1024k3,2x2048k1",
-        "encoder layers as COUNTxWIDTHkKERNEL, separated by commas; by default as released for En-De",
+        "encoder layers as COUNTxWIDTHkKERNEL, separated by commas; by default, those of the released En-De model",
         is_size=True,
     )
     decoder_layers: str = opt(
         "9x512k3,4x1024k3,2x2048k1",
-        "decoder layers as COUNTxWIDTHkKERNEL, separated by commas; by default as released for En-De",
+        "decoder layers as COUNTxWIDTHkKERNEL, separated by commas; by default, those of the released En-De model",
         is_size=True,
     )
     embedding_size: int = size_opt(768, "width of embeddings and positions; 512 in the paper, 768 as released")
@@ -218,21 +218,20 @@ class ConvS2SOptions:
 
 @options_class
 class ByteNetOptions:
-    hidden_size: int = size_opt(
-        800,
-        "inner width of a block, d in the paper; its input is twice as wide",
-    )
+    hidden_size: int = size_opt(800, "inner width of a block, d in the paper; a block's input is twice as wide")
     encoder_layers: int = size_opt(30, "residual blocks in the encoder")
     decoder_layers: int = size_opt(30, "residual blocks in the decoder")
     kernel: int = size_opt(3, "kernel size of the convolutions")
-    max_dilation: int = size_opt(16, "largest dilation; dilations double from 1 up to it, then start again")
+    max_dilation: int = size_opt(16, "largest dilation; dilations double from 1 to this value, then start again")
     combine: Literal["add", "concat"] = opt(
-        "add", "how encoder output and target embedding are combined: add, or concat with a linear layer"
+        "add", "how to combine encoder output and target embedding: add, or concat with a linear layer"
     )
     unfold_factor: float = opt(
-        1.2, "a in the encoder's output length, a * |s| + b for |s| source tokens", minimum=1, maximum=1000
+        1.2, "factor a in the encoder's output length: a * |s| + b for |s| source tokens", minimum=1, maximum=1000
     )
-    unfold_offset: int = size_opt(0, "b in the encoder's output length, a * |s| + b for |s| source tokens", minimum=0)
+    unfold_offset: int = size_opt(
+        0, "constant b in the encoder's output length: a * |s| + b for |s| source tokens", minimum=0
+    )
     bucket: int = size_opt(50, "round the source length up to a multiple of this; 50 in the paper")
     dropout: float = probability_opt(
         0.0, "dropout on each block's output before the residual sum", group="Regularization"
@@ -246,7 +245,7 @@ class ByteNetOptions:
 @options_class
 class NeuralGpuOptions:
     hidden_size: int = size_opt(512, "width of each memory position, m in the paper")
-    height: int = size_opt(4, "rows of the memory; the first one holds the source")
+    height: int = size_opt(4, "number of rows in the memory; the first row holds the source")
     layers: int = size_opt(2, "CGRUs per encoder step and per decoder step")
     memory_offset: int = size_opt(8, "memory positions beyond the source length; each position adds a step", minimum=0)
     outputs: Literal["extended", "markovian", "baseline"] = opt(
@@ -255,7 +254,7 @@ class NeuralGpuOptions:
     )
     dropout: float = probability_opt(
         0.1,
-        "dropout on the memory before each step, scaled down for more than 9 positions",
+        "dropout on the memory before each step; scaled down if there are more than 9 positions",
         group="Regularization",
     )
 

@@ -53,13 +53,13 @@ class RnnSearch(Model):
                 nn.init.zeros_(module.bias)
 
     def forward(self, batch: Batch) -> Output:
-        """See Model. Only the recurrence runs token by token; all other products cover all positions."""
+        """See Model. Only the recurrence runs token by token; all other products cover all positions at once."""
         tokens, memory = self._read(batch.target_input), self._encode(batch.source)
         states, weights = self._unroll(tokens[0], *memory)
         return Output(self._features(tokens[1], states, weights, memory[1]), {}, attention=weights)
 
     def _unroll(self, tokens: Tensor, state: Tensor, memory: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Run the GRU over tokens (B, T, 3 H). Returns the state before each (B, T, H), and the attention weights (B, T, S)."""
+        """Run the GRU over tokens (B, T, 3 H). Returns the states before the tokens (B, T, H), and the attention (B, T, S)."""
         states, weights = [], []
         for token in tokens.unbind(1):
             states.append(state)
@@ -68,13 +68,13 @@ class RnnSearch(Model):
         return torch.stack(states, 1), torch.cat(weights, 1)
 
     def _encode(self, source: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Encode (B, S) to the decoder's first state (B, H), and the projected annotations of each sentence."""
+        """Encode source (B, S). Returns the decoder's first state (B, H), and the projected annotations of each sentence."""
         mask = source != PAD
-        annotations = self.encoder(self._dropout(self.source_embedding(source)), mask)  # B S 2H
-        state = torch.tanh(self.first_state(annotations[:, 0, self.options.hidden_size :]))  # B H
+        annotations = self.encoder(self._dropout(self.source_embedding(source)), mask)  # (B, S, 2 H)
+        state = torch.tanh(self.first_state(annotations[:, 0, self.options.hidden_size :]))  # (B, H)
         annotations = self._dropout(annotations)
         keys, values = self.cell.project_memory(annotations)
-        contexts = self.read_out_context(annotations)  # B S 2L
+        contexts = self.read_out_context(annotations)  # (B, S, 2 L)
         return state.to(annotations.dtype), {"keys": keys, "values": values, "read_out": contexts, "mask": mask}
 
     def _read(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
@@ -85,8 +85,8 @@ class RnnSearch(Model):
 
     def _features(self, tokens: Tensor, states: Tensor, weights: Tensor, memory: dict[str, Tensor]) -> Tensor:
         """The maxout of U_o s + V_o E y + C_o c (appendix A.2.2) at target positions, or for W hypotheses: (B, T, D)."""
-        contexts = memory["read_out"]  # B S 2L
-        read_out = self.read_out_state(states) + tokens + weights.to(contexts.dtype) @ contexts  # B T 2L
+        contexts = memory["read_out"]  # (B, S, 2 L)
+        read_out = self.read_out_state(states) + tokens + weights.to(contexts.dtype) @ contexts  # (B, T, 2 L)
         features: Tensor = self.bottleneck(self._dropout(torch.maximum(*read_out.chunk(2, dim=-1))))
         return features
 
@@ -110,7 +110,7 @@ class RnnSearch(Model):
         previous, memory = state.hypotheses["state"], state.sentences
         recurrent, read_out = self._read(tokens)
         following, weights = self.cell(recurrent, previous, memory["keys"], memory["values"], memory["mask"])
-        rows = weights.shape[:2]  # B W
+        rows = weights.shape[:2]  # (B, W)
         features = self._features(read_out.view(*rows, -1), previous.view(*rows, -1), weights, memory)
-        log_probs = self.log_probs(features.flatten(0, 1), output)  # N V
+        log_probs = self.log_probs(features.flatten(0, 1), output)  # (N, V)
         return log_probs, state.after(memory, {"state": following}, weights.flatten(0, 1))

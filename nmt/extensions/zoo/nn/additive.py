@@ -19,16 +19,16 @@ def additive_weights(query: Tensor, keys: Tensor, energy: Tensor, mask: Tensor, 
     """The attention weights: softmax of the energies over the source, (B, W, S).
 
     query: (N, A)
-    keys: (B, S, A), for the form "product" after tanh
+    keys: (B, S, A); with tanh already applied for the form "product"
     energy: (A,), the vector v
     mask: (B, S), False at padding
     """
-    queries, energy = query.view(len(keys), -1, keys.shape[-1]), energy.to(keys.dtype)  # B W A
+    queries, energy = query.view(len(keys), -1, keys.shape[-1]), energy.to(keys.dtype)  # (B, W, A)
     with not_cast(query, keys, energy):
         if form == "sum":
-            energies = torch.tanh(queries.unsqueeze(2) + keys.unsqueeze(1)) @ energy  # B W S
+            energies = torch.tanh(queries.unsqueeze(2) + keys.unsqueeze(1)) @ energy  # (B, W, S)
         else:
-            energies = (queries.tanh() * energy).to(keys.dtype) @ keys.mT  # B W S
+            energies = (queries.tanh() * energy).to(keys.dtype) @ keys.mT  # (B, W, S)
         precision = torch.promote_types(energies.dtype, torch.float32)
         lowest = torch.finfo(energies.dtype).min
         return energies.masked_fill(~mask.unsqueeze(1), lowest).softmax(-1, precision)

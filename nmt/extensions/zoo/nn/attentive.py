@@ -1,4 +1,4 @@
-"""An LSTM layer that also reads a context, which additive attention selects by the layer's previous output.
+"""An LSTM layer that also reads a context, computed by additive attention with the layer's previous output as the query.
 
 The context is only used in a product with a matrix. So the memory is multiplied by that matrix once (`project_memory`), and
 each step sums the products.

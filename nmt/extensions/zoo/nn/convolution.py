@@ -2,7 +2,7 @@
 
 A convolution with kernel size k reads k *taps* at each position, `dilation` positions apart. These input vectors are
 concatenated and multiplied by one matrix. In a search, the *history* of a convolution holds the inputs of each sentence's
-latest entries (see State in nmt.models.base). So a step only gathers its taps, and no vectors move when hypotheses change places.
+latest entries (see State in nmt.models.base). So a step only gathers its taps, and no vectors move when hypotheses are reordered.
 Dimensions: B sentences, T positions, C inputs, E outputs, W hypotheses per sentence, N = B * W rows, R slots of a history.
 """
 
@@ -26,10 +26,10 @@ class Taps:
     def __init__(self, ancestors: Tensor, num_entries: int, num_sentences: int) -> None:
         self.ancestors, self.num_entries, self.num_sentences = ancestors, num_entries, num_sentences
         self.width = len(ancestors) // num_sentences  # W
-        self._rows: dict[tuple[int, int, int], Tensor] = {}  # indices for layers of the same shape
+        self._rows: dict[tuple[int, int, int], Tensor] = {}  # indices shared by layers of the same shape
 
     def slots(self, first: int, end: int, capacity: int) -> Tensor:
-        """The slots of entries first, ..., end - 1 in a history: (end - first,). Slot 0 stays zero, for positions before 0."""
+        """The slots of entries `first` to `end - 1` in a history: (end - first,). Slot 0 stays zero, for positions before 0."""
         return 1 + torch.arange(first, end, device=self.ancestors.device) % capacity
 
     def rows(self, capacity: int, kernel: int, dilation: int) -> Tensor:
@@ -52,7 +52,7 @@ ConvolutionStep = Callable[[Tensor, Tensor, Taps], tuple[Tensor, Tensor]]
 class Convolution(nn.Module):
     """A convolution over positions, with a bias.
 
-    causal: whether the last tap is the position itself; if not, the taps are centred around it
+    causal: whether the last tap is the position itself; if not, the taps are centred on it
     """
 
     def __init__(self, inputs: int, outputs: int, kernel: int, dilation: int = 1, causal: bool = False) -> None:
@@ -62,7 +62,7 @@ class Convolution(nn.Module):
         self.linear = Linear(kernel * inputs, outputs)
 
     def forward(self, states: Tensor) -> Tensor:
-        """Compute (B, T, C) -> (B, T, E). Positions beyond both ends count as zeros; padding inside must be zero too."""
+        """Compute (B, T, C) -> (B, T, E). Positions beyond either end count as zeros; padding inside must be zero too."""
         if self.kernel > 1:
             before = self.span - 1 if self.causal else (self.span - 1) // 2
             padded = functional.pad(states, (0, 0, before, self.span - 1 - before))

@@ -42,7 +42,7 @@ class LstmForm:
 
 
 class LstmCell(nn.Module):
-    """The recurrent part of an LSTM, for gates (..., 4 H) that were already computed from the inputs."""
+    """The recurrent part of an LSTM, for gates (..., 4 H) that have already been computed from the inputs."""
 
     is_recurrent = True
     peepholes: nn.Parameter | None
@@ -57,13 +57,13 @@ class LstmCell(nn.Module):
         self.projection = Linear(hidden, form.projection, bias=False) if form.projection else None
 
     def initial(self, rows: int, like: Tensor) -> LstmState:
-        """The zero state before the first step, for N rows, with the type and device of `like`."""
+        """The zero state before the first step, for N rows, with the dtype and device of `like`."""
         return LstmState(like.new_zeros(rows, self.width), like.new_zeros(rows, self.hidden, dtype=torch.float32))
 
     def forward(self, gates: Tensor, clip: float = math.inf, reverse: bool = False) -> Tensor:
         """Run all steps, starting with a zero state: (T, B, 4 H) -> the outputs (T, B, R).
 
-        clip: maximum magnitude of numbers in the cell
+        clip: maximum magnitude of the cell's numbers
         reverse: run from the last position to the first
         """
         outputs: Tensor = fastest(self.all_steps, gates)(gates, clip, reverse)
@@ -105,7 +105,7 @@ class LstmCell(nn.Module):
 
 
 class CellWeights(NamedTuple):
-    """The weights of each step. peepholes: (H,) each for output, input and forget gate"""
+    """The weights of each step. peepholes: (H,) each for the output, input and forget gates"""
 
     recurrent: Projection
     peepholes: Tensor | tuple[Tensor, ...] | None
@@ -113,7 +113,7 @@ class CellWeights(NamedTuple):
 
 
 def product_with(layer: Linear, dtype: torch.dtype) -> Projection:
-    """A function that multiplies by a layer's weight, which is looked up and cast to this type only once."""
+    """A function that multiplies by a layer's weight, which is looked up and cast to `dtype` only once."""
     if torch.is_grad_enabled() and isinstance(layer, nn.Linear):
         return partial(product, weight=layer.weight.to(dtype))
     return layer.search_step()

@@ -41,8 +41,8 @@ class BidirectionalGru(nn.Module):
 
         Padding leaves a state unchanged, so that the right-to-left GRU starts with the last token of each sentence.
         """
-        inputs = _stack_directions(*self.inputs(vectors).chunk(2, dim=-1))  # S 2 B 3H
-        padding = _stack_directions(~mask, ~mask).unsqueeze(-1)  # S 2 B 1
+        inputs = _stack_directions(*self.inputs(vectors).chunk(2, dim=-1))  # (S, 2, B, 3 H)
+        padding = _stack_directions(~mask, ~mask).unsqueeze(-1)  # (S, 2, B, 1)
         inputs[..., : self.hidden].masked_fill_(padding, float("-inf"))  # makes the update gate exactly 0
         gate_inputs, candidate_inputs = torch.split(inputs, [2 * self.hidden, self.hidden], dim=-1)
         state = vectors.new_zeros(2, len(vectors), self.hidden)
@@ -51,17 +51,17 @@ class BidirectionalGru(nn.Module):
             update, reset = torch.baddbmm(gates, state, self.gates).sigmoid().chunk(2, dim=-1)
             state = interpolate(state, torch.baddbmm(candidate, reset * state, self.candidate).tanh(), update)
             states.append(state)
-        forwards, backwards = torch.stack(states).unbind(1)  # S B H
-        return torch.cat([forwards, backwards.flip(0)], dim=-1).transpose(0, 1)  # B S 2H
+        forwards, backwards = torch.stack(states).unbind(1)  # (S, B, H)
+        return torch.cat([forwards, backwards.flip(0)], dim=-1).transpose(0, 1)  # (B, S, 2 H)
 
 
 def _stack_directions(forwards: Tensor, backwards: Tensor) -> Tensor:
-    """Stack two tensors (B, S, ...) to (S, 2, B, ...), the second one in reverse order."""
+    """Stack two tensors (B, S, ...) into (S, 2, B, ...), the second one in reverse order."""
     return torch.stack([forwards.transpose(0, 1), backwards.transpose(0, 1).flip(0)], dim=1)
 
 
 class AttentiveGruCell(nn.Module):
-    """A GRU cell that reads a token and a context, which additive attention selects by the state (appendix A.2.2).
+    """A GRU cell that reads a token and a context, computed by additive attention with the state as the query (appendix A.2.2).
 
     The context is only used in products with matrices. So the memory is multiplied by them once (`project_memory`), and each
     step sums the products.
@@ -95,8 +95,8 @@ class AttentiveGruCell(nn.Module):
         returns: the next state (N, H), and the attention weights (B, N / B, S)
         """
         query, gates = torch.split(state @ self.recurrent, self.widths, dim=-1)
-        weights = additive_weights(query, keys, self.energy, mask)  # B W S
-        inputs = token + (weights.to(values.dtype) @ values).flatten(0, 1)  # N 3H
+        weights = additive_weights(query, keys, self.energy, mask)  # (B, W, S)
+        inputs = token + (weights.to(values.dtype) @ values).flatten(0, 1)  # (N, 3 H)
         gate_inputs, candidate_inputs = torch.split(inputs, [gates.shape[-1], state.shape[-1]], dim=-1)
         update, reset = (gates + gate_inputs).sigmoid().chunk(2, dim=-1)
         candidate = torch.addmm(candidate_inputs, reset * state, self.candidate).tanh()
