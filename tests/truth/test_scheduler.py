@@ -95,7 +95,7 @@ def test_short_requests_wait_for_no_long_request(scheduler, fake):
         await long
 
     asyncio.run(work())
-    assert [["a"], ["b"]] == fake.batches[1:3]
+    assert fake.batches[1:3] == [["a"], ["b"]]
     assert not any({"a", "b"} & set(batch) for batch in fake.batches if len(batch) > 1)
 
 

@@ -46,8 +46,188 @@ MAX_PENALTY_EXPONENT: Final = (
 )
 PATIENCE: Final = 2.0  # multiple of the beam size; of 1,000 translations of Multi30k, 5 differed with 1, none with 1.5
 TYPICAL_LENGTH: Final = 25  # tokens
-MAX_EMPTY_NATS: Final = -1e-3  # if an empty translation has a higher log-probability, those of the others are inexact
 CHECK_SECONDS: Final = 0.05  # time between two checks for a signal while a batch is translated
+MAX_EMPTY_NATS: Final = -1e-3  # if an empty translation has a higher log-probability, those of the others are inexact
+BATCHES_AHEAD: Final = 4  # batches per worker that are submitted before the first one has finished
+
+
+_GIVEN_UP: Final[list[tuple[Any, list[Any]]]] = []
+"""Models with abandoned batches. Deleting such a model would wait for all of its batches."""
+
+
+def is_searching() -> bool:
+    """Whether abandoned batches are still being searched. Models without such batches are released."""
+    _GIVEN_UP[:] = [(model, results) for model, results in _GIVEN_UP if not all(result.done() for result in results)]
+    return bool(_GIVEN_UP)
+
+
+WORKING_ON.append(is_searching)
+
+
+def import_ctranslate2() -> Any:
+    """Import the package ctranslate2. Raises UserError if that fails."""
+    return required("ctranslate2", "translating or exporting with CTranslate2", "ctranslate2")
+
+
+class CTranslate2Model:
+    """An exported model, run by CTranslate2 on the CPU; inputs and outputs are token ids.
+
+    computation: int8, or default, which uses the type of the stored weights
+    workers: number of batches that run in parallel
+    threads: threads per worker; 0 leaves the choice to CTranslate2
+    Raises ResourceError if CTranslate2 cannot read the files.
+    """
+
+    def __init__(self, folder: Path, pipeline: Pipeline, computation: str, workers: int, threads: int) -> None:
+        parallel = {"inter_threads": workers, "intra_threads": threads, "max_queued_batches": -1}
+        library = import_ctranslate2()
+        try:
+            self._translator = library.Translator(str(folder), device="cpu", compute_type=computation, **parallel)
+        except RuntimeError as error:
+            raise ResourceError(f"{quoted(folder)}: CTranslate2 cannot read this folder: {quoted(error)}") from error
+        self._source_pieces, self._target_pieces = (
+            [side.piece(token) for token in range(side.size)] for side in (pipeline.source, pipeline.target)
+        )
+        self._ids = {piece: token for token, piece in enumerate(self._target_pieces)}
+
+    def submit(self, sources: Sequence[Sequence[int]], **settings: Any) -> list[Any]:
+        """Start translating a batch. Returns `AsyncTranslationResult`s.
+
+        sources: ids without EOS
+        settings: arguments of `translate_batch`
+        """
+        rows = [list(map(self._source_pieces.__getitem__, source)) for source in sources]
+        results: list[Any] = self._translator.translate_batch(rows, max_input_length=0, asynchronous=True, **settings)
+        return results
+
+    def translate(self, sources: Sequence[Sequence[int]], **settings: Any) -> list[list[int]]:
+        """The best translation of each sentence, as ids without EOS; see `submit`."""
+        return [self.tokens(result.result().hypotheses[0]) for result in self.submit(sources, **settings)]
+
+    def log_probs(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+        """The log-probability in nats of each target token and of EOS. sources, targets: ids without EOS"""
+        rows = [list(map(self._source_pieces.__getitem__, source)) for source in sources]
+        of_targets = [list(map(self._target_pieces.__getitem__, target)) for target in targets]
+        results = self._translator.score_batch(rows, of_targets)
+        return [list(result.log_probs) for result in results]
+
+    def tokens(self, pieces: Sequence[str]) -> list[int]:
+        """The ids of target pieces."""
+        return list(map(self._ids.__getitem__, pieces))
+
+
+def refusal(options: TranslatorOptions, part: Part, models: int) -> str:
+    """Why CTranslate2 would not translate like the torch engine with these options; empty if it would.
+
+    part: the search; models: the number of models
+    """
+    if find_spec("ctranslate2") is None:
+        return "it is not installed"
+    if models > 1:
+        return "it does not support ensembles"
+    if options.device not in ("auto", "cpu") or (options.device == "auto" and _has_gpu()):
+        return "it is used only on CPUs"
+    if options.precision == "bf16":
+        return "--precision bf16 needs --engine torch"
+    if getattr(options, "matmul", "auto") != "auto":
+        return "--matmul needs --engine torch"
+    active = [(kind, name) for kind in ("filter", "wrapper") for name in registry.active_names(kind, options)]
+    flags = [flag for kind, name in active if name != SHORTLIST for flag in registry.given_flags(kind, name, options)]
+    flags += [flag_of(name) for name in ("compile", "capture") if getattr(options, name, False)]
+    if "--alignment" in flags:
+        return "--alignment, --markup and --glossary need the attention weights of --engine torch"
+    if flags:
+        return f"{flags[0]} needs --engine torch"
+    search = part.options
+    if part.name not in ("beam", "greedy"):
+        return f"--decoder {part.name} needs --engine torch"
+    is_too_long = max(options.max_source_length, search.limit(options.max_source_length)) >= POSITIONS
+    if search.no_unk or search.min_length > 1 or search.no_repeat_ngram or is_too_long:
+        return "--no-unk, --min-length, --no-repeat-ngram and lengths beyond the model's positions need --engine torch"
+    if isinstance(search, BeamOptions):
+        if search.n_best > 1 or search.coverage_penalty or search.prune is not None:
+            return "--n-best, --coverage-penalty and --prune need --engine torch"
+        if search.beam_size > 1 and search.stop == "best" and _exponent(search) > MAX_PENALTY_EXPONENT:
+            return "with --stop best, a length penalty that grows faster than about sqrt(n) needs --engine torch"
+    return ""
+
+
+def _has_gpu() -> bool:
+    """Whether this machine may have a GPU that torch can use. torch itself is not asked, because importing it is slow."""
+    return has_torch() and (Path("/dev/nvidiactl").exists() or Path("/dev/kfd").exists())
+
+
+class Watcher:
+    """A thread that waits for batches. The main thread must not call `result`, which no signal can interrupt."""
+
+    def __init__(self) -> None:
+        self._given: SimpleQueue[tuple[list[Any], Lock]] = SimpleQueue()
+        Thread(target=self._watch, name="watcher", daemon=True).start()
+
+    def watch(self, results: list[Any]) -> Lock:
+        """A lock that is released when the results of a batch are ready."""
+        ready = Lock()
+        ready.acquire()
+        self._given.put((results, ready))
+        return ready
+
+    def _watch(self) -> None:
+        while True:
+            results, ready = self._given.get()
+            for result in results:
+                with suppress(Exception):  # the engine raises it again
+                    result.result()
+            ready.release()
+
+
+class CTranslate2Engine(SearchEngine):
+    """Runs searches with an exported model in CTranslate2.
+
+    folder: folder of the exported model
+    part: the search; it must be one that `refusal` accepts
+    open_torch: opens a torch engine with these options, for lines with constraints or endless translations; None without torch
+    takes_phrases: whether the torch engine supports phrases
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        options: TranslatorOptions,
+        part: Part,
+        open_torch: Callable[[], SearchEngine] | None = None,
+        takes_phrases: bool = False,
+    ) -> None:
+        self.pipeline = Pipeline.load(Artefact(folder, CTRANSLATE2_KIND))
+        self.device, self.search_options = "cpu", part.options
+        threads = options.threads or available_threads()
+        self.replicas = options.replicas or min(threads, MAX_DEFAULT_REPLICAS)
+        computation = "int8" if options.precision == "int8" else "default"
+        workers = self.replicas, max(1, threads // self.replicas)
+        self._model = CTranslate2Model(folder, self.pipeline, computation, *workers)
+        self.n_best, self.takes_phrases = 1, takes_phrases
+        version = import_ctranslate2().__version__
+        self.signature = f"{search_signature(part.name, part.options)}|engine:ctranslate2-{version}"
+        self._settings = search_settings(part.options) | {"use_vmap": (folder / MAP_FILE).exists()}
+        usual = INT8_BATCH_TOKENS if computation == "int8" else BATCH_TOKENS
+        if self._settings["use_vmap"] and self._settings["beam_size"] > 1:
+            usual = MAP_BATCH_TOKENS
+        self.batch_tokens = usual if options.batch_tokens == "auto" else options.batch_tokens
+        self._torch = cache(open_torch) if open_torch else None
+        self._watcher = cache(Watcher)
+        log.detail(f"engine ctranslate2: {quoted(folder)}")
+
+    def search(self, batches: Sequence[list[EncodedLine]]) -> Iterator[BatchOutcome]:
+        waiting: deque[tuple[list[EncodedLine], list[EncodedLine], list[Any]]] = deque()
+        remaining = iter(batches)
+        try:
+            while True:
+                while len(waiting) < BATCHES_AHEAD * self.replicas and (lines := next(remaining, None)) is not None:
+                    plain = [line for line in lines if not _is_constrained(line)]
+                    waiting.append((lines, plain, self._submit(plain)))
+                if not waiting:
+                    return
+                signals.check()
+                self._wait(waiting[0][2])
                 lines, plain, results = waiting.popleft()
                 of_plain, warning = self._outcomes(plain, results)
                 found = iter(of_plain)
