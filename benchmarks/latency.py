@@ -105,9 +105,8 @@ def main() -> None:
                     row[column] / direct[column] for row, direct in zip(found, rows[DIRECT], strict=True)
                 )
                 cells += [value, ratio]
-            print(
-                f"{beam:>4} {name:<16} {cells[0]:8.2f} {cells[1]:6.2f} {cells[2]:8.2f} {cells[3]:6.2f} {cells[4]:13.3f} {cells[5]:6.2f}"
-            )
+            columns = zip(cells, (8, 6, 8, 6, 13, 6), (2, 2, 2, 2, 3, 2), strict=True)
+            print(f"{beam:>4} {name:<16} " + " ".join(f"{cell:{width}.{digits}f}" for cell, width, digits in columns))
         print(f"     {differing} answers differ from those of {DIRECT}")
 
 

@@ -46,7 +46,7 @@ MAX_PENALTY_EXPONENT: Final = (
 )
 PATIENCE: Final = 2.0  # multiple of the beam size; of 1,000 translations of Multi30k, 5 differed with 1, none with 1.5
 TYPICAL_LENGTH: Final = 25  # tokens
-CHECK_SECONDS: Final = 0.05  # time between two checks for a signal while a batch is translated
+SIGNAL_CHECK_SECONDS: Final = 0.05  # time between two checks for a signal while a batch is translated
 MAX_EMPTY_NATS: Final = -1e-3  # if an empty translation has a higher log-probability, those of the others are inexact
 BATCHES_AHEAD: Final = 4  # batches per worker that are submitted before the first one has finished
 
@@ -243,7 +243,7 @@ class CTranslate2Engine(SearchEngine):
         if current_thread() is not main_thread():
             return  # no signal arrives here, so `result` may wait
         waiting = self._watcher().watch(results)
-        while not waiting.acquire(timeout=CHECK_SECONDS):
+        while not waiting.acquire(timeout=SIGNAL_CHECK_SECONDS):
             signals.check()
 
     def without_scores(self) -> None:
