@@ -1,19 +1,22 @@
-"""Measure `nmt serve`: throughput compared with `nmt translate`, latency by load, memory over many requests, abuse.
+"""Measure `nmt serve`: speed next to a plain server around CTranslate2, memory over many requests, abuse.
 
-    python benchmarks/serve.py --model FOLDER --source test.en [--clients 1 8 64] [--requests 50] [--rounds 3] [--threads 1]
+    python benchmarks/serve.py --model FOLDER --source test.en [--clients 1 8 64] [--beams 4 1] [--requests 50] [--rounds 6]
+    python benchmarks/serve.py --model FOLDER --source test.en --beside 1000          # short requests next to long ones
     python benchmarks/serve.py --model FOLDER --source test.en --endurance 100000     # requests by 64 clients, memory
     python benchmarks/serve.py --model FOLDER --source test.en --abuse                # slow connections, bodies of 1 GB
 
-Each client sends one line per request on a persistent connection, the next one after the answer. Every answer is
-compared with that of `nmt translate`. In each round the command translates the same lines, then each number of clients
-does, one after the other; the figure for a load is the median of its rounds, its ratio the median of the ratios within a
-round. The time of the command is that between its first and last line (`--stats`), without its start.
+FOLDER is an export for CTranslate2. Each client sends one line per request on a persistent connection, the next one after
+the answer. Every answer is compared with that of `nmt translate`. In each round `nmt translate` translates the same lines,
+then each number of clients asks the plain server (plain_server.py, which batches nothing) and nmt, in turn. A figure
+is the median of the rounds, a ratio the median of the ratios within a round.
 """
 
 import argparse
 import asyncio
 import json
+import os
 import re
+import resource
 import statistics
 import subprocess
 import sys
@@ -26,7 +29,7 @@ from pathlib import Path
 
 from models import NMT
 
-PERCENTILES = (50, 95, 99)
+PLAIN_SERVER = Path(__file__).with_name("plain_server.py")
 SLOW_CONNECTIONS = 300
 HUGE_BODY_BYTES = 1 << 30
 CHUNK = b"x" * (1 << 16)
@@ -34,19 +37,32 @@ CHUNK = b"x" * (1 << 16)
 
 @dataclass(frozen=True)
 class Load:
-    """Results of several clients. seconds: total time; latencies: seconds per request; wrong: number of differing answers"""
+    """Results of several clients.
+
+    seconds: total time; latencies: milliseconds of each request, sorted; cpu: milliseconds of CPU time of the server per
+    request; wrong: number of differing answers
+    """
 
     seconds: float
     latencies: list[float]
+    cpu: float
     wrong: int
+
+    @property
+    def rate(self) -> float:
+        """Requests per second."""
+        return len(self.latencies) / self.seconds
+
+    def percentile(self, percent: int) -> float:
+        """Milliseconds within which this share of the requests was answered."""
+        return self.latencies[min(len(self.latencies) - 1, len(self.latencies) * percent // 100)]
 
 
 @contextmanager
-def server(model: Path, threads: int) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+def started(command: Sequence[object]) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """A server in a separate process, and its port."""
     with tempfile.TemporaryFile() as log:
-        flags = ["--port", "0", "--threads", str(threads), "--no-access-log", "--preload", "--max-connections", "2000"]
-        process = subprocess.Popen([*NMT, "serve", "--model", str(model), *flags], stderr=log)
+        process = subprocess.Popen(list(map(str, command)), stderr=log)
         try:
             port = None
             while port is None:
@@ -56,26 +72,58 @@ def server(model: Path, threads: int) -> Iterator[tuple[subprocess.Popen[bytes],
                 log.seek(0)
                 port = re.search(rb"listening on http://[^:]*:(\d+)", log.read())
             number = int(port[1])
-            asyncio.run(run_clients(number, [["hello"]], {}))  # waits until the model is loaded
+            asyncio.run(run_clients(process, number, [["hello"]], {}))  # waits until the model is loaded
             yield process, number
         finally:
             process.terminate()
             process.wait()
 
 
+def search_flags(beam: int) -> list[str]:
+    """The search of engine.py, as flags of nmt."""
+    plain = ["--decoder", "greedy"]
+    return (
+        plain
+        if beam == 1
+        else ["--beam-size", str(beam), "--stop", "full", "--length-penalty", "average", "--alpha", "1"]
+    )
+
+
+@contextmanager
+def server(options: argparse.Namespace, beam: int = 4) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """`nmt serve`."""
+    flags = ["--port", 0, "--threads", options.threads, "--no-access-log", "--preload", "--max-connections", 2000]
+    with started([*NMT, "serve", "--model", options.model, *flags, *search_flags(beam)]) as found:
+        yield found
+
+
+@contextmanager
+def plain_server(options: argparse.Namespace, beam: int) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """The plain server."""
+    with started([sys.executable, PLAIN_SERVER, options.model, beam, options.threads]) as found:
+        yield found
+
+
 async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, line: str) -> str:
     """The translation of a line through the nmt protocol."""
-    body = json.dumps({"text": line}).encode()
+    content = await exchange(reader, writer, json.dumps({"text": line}).encode())
+    return str(json.loads(content)["translations"][0]["translation"])
+
+
+async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, body: bytes) -> bytes:
+    """Send a request, and return the body of the response."""
     writer.write(b"POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
     head = await reader.readuntil(b"\r\n\r\n")
     length = int(re.search(rb"content-length: (\d+)", head, re.IGNORECASE)[1])  # type: ignore[index]
     content = await reader.readexactly(length)
     if b" 200 " not in head.split(b"\r\n")[0]:
         raise RuntimeError(content.decode())
-    return str(json.loads(content)["translations"][0]["translation"])
+    return content
 
 
-async def run_clients(port: int, texts: Sequence[Sequence[str]], expected: dict[str, str]) -> Load:
+async def run_clients(
+    process: subprocess.Popen[bytes], port: int, texts: Sequence[Sequence[str]], expected: dict[str, str]
+) -> Load:
     """Run one client per list of lines, all at the same time."""
     latencies: list[float] = []
     wrong = 0
@@ -86,62 +134,113 @@ async def run_clients(port: int, texts: Sequence[Sequence[str]], expected: dict[
         for line in lines:
             began = time.monotonic()
             found = await ask(reader, writer, line)
-            latencies.append(time.monotonic() - began)
+            latencies.append(1000 * (time.monotonic() - began))
             wrong += found != expected.get(line, found)
         writer.close()
 
-    began = time.monotonic()
+    began, cpu = time.monotonic(), cpu_seconds(process)
     await asyncio.gather(*map(client, texts))
-    return Load(time.monotonic() - began, latencies, wrong)
+    seconds, cpu = time.monotonic() - began, cpu_seconds(process) - cpu
+    return Load(seconds, sorted(latencies), 1000 * cpu / len(latencies), wrong)
 
 
-def translated(model: Path, lines: Sequence[str], threads: int) -> tuple[list[str], float]:
-    """The translations by `nmt translate`, and lines per second."""
-    with tempfile.TemporaryDirectory() as folder:
-        source, stats = Path(folder) / "source", Path(folder) / "stats"
-        source.write_text("".join(f"{line}\n" for line in lines))
-        command = [
-            *NMT,
-            "translate",
-            "--model",
-            model,
-            "--input",
-            source,
-            "--stats",
-            stats,
-            "--threads",
-            threads,
-            "--quiet",
-        ]
-        output = subprocess.run(list(map(str, command)), capture_output=True, check=True).stdout
-        return output.decode().split("\n")[:-1], float(json.loads(stats.read_text())["lines_per_second"])
+def cpu_seconds(process: subprocess.Popen[bytes]) -> float:
+    """CPU time of a process so far."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def translated(options: argparse.Namespace, beam: int, lines: Sequence[str]) -> tuple[list[str], float]:
+    """The translations by `nmt translate`, and its CPU time per line in milliseconds, without that of its start."""
+    outputs: list[str] = []
+    seconds = []
+    for texts in (lines[:1], lines):
+        source = "".join(f"{line}\n" for line in texts).encode()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        command = [*NMT, "translate", "--model", options.model, "--threads", options.threads, "--quiet"]
+        output = subprocess.run(
+            [*map(str, command), *search_flags(beam)], input=source, stdout=subprocess.PIPE, check=True
+        )
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        outputs = output.stdout.decode().split("\n")[:-1]
+    return outputs, 1000 * (seconds[1] - seconds[0]) / (len(lines) - 1)
 
 
 def compare_loads(options: argparse.Namespace, lines: Sequence[str]) -> None:
-    """Print a table of loads."""
-    count = max(options.clients) * options.requests
-    texts = [lines[i % len(lines)] for i in range(count)]
-    ratios: dict[int, list[float]] = {clients: [] for clients in options.clients}
-    loads: dict[int, list[Load]] = {clients: [] for clients in options.clients}
-    speeds = []
-    with server(options.model, options.threads) as (_, port):
-        for _ in range(options.rounds):
-            outputs, speed = translated(options.model, texts, options.threads)
-            speeds.append(speed)
-            expected = dict(zip(texts, outputs, strict=True))
-            for clients in options.clients:
-                shares = [texts[i::clients][: options.requests] for i in range(clients)]
-                load = asyncio.run(run_clients(port, shares, expected))
-                loads[clients].append(load)
-                ratios[clients].append(len(load.latencies) / load.seconds / speed)
-    print(f"nmt translate: {statistics.median(speeds):,.0f} lines/s, the same {count:,} lines")
-    print("clients  requests/s  vs nmt translate  " + "  ".join(f"p{p} ms" for p in PERCENTILES) + "  wrong answers")
-    for clients, of_load in loads.items():
-        rate = statistics.median(len(load.latencies) / load.seconds for load in of_load)
-        latencies = sorted(1000 * latency for load in of_load for latency in load.latencies)
-        cuts = "  ".join(f"{latencies[min(len(latencies) - 1, len(latencies) * p // 100)]:6.1f}" for p in PERCENTILES)
-        wrong = sum(load.wrong for load in of_load)
-        print(f"{clients:7}  {rate:10,.1f}  {statistics.median(ratios[clients]):16.2f}  {cuts}  {wrong}")
+    """Print a table of loads: the plain server and nmt, alternately."""
+    print(
+        f"{'beam':>4} {'clients':>7} {'server':<6} {'req/s':>7} {'ratio':>6} {'p50 ms':>7} {'p99 ms':>7} {'ratio':>6} ",
+        end="",
+    )
+    print(f"{'CPU ms/line':>11} {'of translate':>12} {'wrong':>5}")
+    for beam in options.beams:
+        texts = [lines[i % len(lines)] for i in range(max(options.clients) * options.requests)]
+        rows: dict[int, list[tuple[Load, Load, float]]] = {clients: [] for clients in options.clients}
+        with plain_server(options, beam) as plain, server(options, beam) as own:
+            for _ in range(options.rounds):
+                outputs, cpu = translated(options, beam, texts)
+                expected = dict(zip(texts, outputs, strict=True))
+                for clients in options.clients:
+                    shares = [
+                        texts[i::clients][: max(options.requests, options.minimum // clients)] for i in range(clients)
+                    ]
+                    loads = [asyncio.run(run_clients(*each, shares, expected)) for each in (plain, own)]
+                    rows[clients].append((loads[0], loads[1], cpu))
+        for clients, found in rows.items():
+            for name, column in (("plain", 0), ("nmt", 1)):
+                print(f"{beam:>4} {clients:>7} {name:<6} {summary(found, column)}", flush=True)
+
+
+def summary(rounds: Sequence[tuple[Load, Load, float]], column: int) -> str:
+    """The cells of one server. rounds: the load of the plain server, that of nmt, and the CPU time of `nmt translate`"""
+    own = [row[column] for row in rounds]  # type: ignore[misc]
+    plain = [row[0] for row in rounds]
+    median = statistics.median
+    rate, p50, p99, cpu = (
+        median(map(of, own))
+        for of in (lambda x: x.rate, lambda x: x.percentile(50), lambda x: x.percentile(99), lambda x: x.cpu)
+    )
+    rate_ratio = median(load.rate / other.rate for load, other in zip(own, plain, strict=True))
+    p99_ratio = median(load.percentile(99) / other.percentile(99) for load, other in zip(own, plain, strict=True))
+    cpu_ratio = median(load.cpu / row[2] for load, row in zip(own, rounds, strict=True))
+    speed = f"{rate:7.0f} {rate_ratio:6.2f} {p50:7.2f} {p99:7.2f} {p99_ratio:6.2f}"
+    return f"{speed} {cpu:11.2f} {cpu_ratio:12.2f} {sum(load.wrong for load in own):>5}"
+
+
+def compare_beside(options: argparse.Namespace, lines: Sequence[str]) -> None:
+    """Print the latencies of one client with short requests, alone and next to a client with long ones."""
+    short = [[lines[i % len(lines)] for i in range(options.requests)]]
+    long = json.dumps({"text": [lines[i % len(lines)] for i in range(options.beside)]}).encode()
+    print(
+        f"{'beam':>4} {'alone: p50 ms':>13} {'p99 ms':>7} {'beside: p50 ms':>14} {'p99 ms':>7} {'p50 ratio':>9} {'p99 ratio':>9}"
+    )
+
+    async def ask_long(port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 26)
+        while True:
+            await exchange(reader, writer, long)
+
+    async def beside(process: subprocess.Popen[bytes], port: int) -> Load:
+        task = asyncio.create_task(ask_long(port))
+        await asyncio.sleep(0.5)
+        load = await run_clients(process, port, short, {})
+        task.cancel()
+        return load
+
+    for beam in options.beams:
+        rows = []
+        with server(options, beam) as (process, port):
+            for _ in range(options.rounds):
+                alone = asyncio.run(run_clients(process, port, short, {}))
+                rows.append((alone, asyncio.run(beside(process, port))))
+        cells = [statistics.median(row[k].percentile(percent) for row in rows) for k in (0, 1) for percent in (50, 99)]
+        ratios = [
+            statistics.median(b.percentile(percent) / a.percentile(percent) for a, b in rows) for percent in (50, 99)
+        ]
+        print(
+            f"{beam:>4} {cells[0]:13.2f} {cells[1]:7.2f} {cells[2]:14.2f} {cells[3]:7.2f} {ratios[0]:9.2f} {ratios[1]:9.2f}"
+        )
 
 
 def resident(process: subprocess.Popen[bytes]) -> float:
@@ -154,11 +253,11 @@ def endure(options: argparse.Namespace, lines: Sequence[str]) -> None:
     """Print the memory after each tenth of many requests."""
     clients = max(options.clients)
     share = options.endurance // 10 // clients
-    with server(options.model, options.threads) as (process, port):
+    with server(options) as (process, port):
         print("requests  requests/s  MiB")
         for tenth in range(10):
             texts = [[lines[(i + j) % len(lines)] for j in range(share)] for i in range(clients)]
-            load = asyncio.run(run_clients(port, texts, {}))
+            load = asyncio.run(run_clients(process, port, texts, {}))
             print(
                 f"{(tenth + 1) * share * clients:8,}  {share * clients / load.seconds:10,.0f}  {resident(process):.0f}",
                 flush=True,
@@ -191,24 +290,23 @@ def abuse(options: argparse.Namespace, lines: Sequence[str]) -> None:
         except OSError:
             return "connection reset"
 
-    async def work(port: int) -> tuple[Load, Load, list[str]]:
+    async def work(process: subprocess.Popen[bytes], port: int) -> tuple[Load, Load, list[str]]:
         texts = [[lines[(i + j) % len(lines)] for j in range(options.requests)] for i in range(8)]
-        before = await run_clients(port, texts, {})
+        before = await run_clients(process, port, texts, {})
         writers = await slow(port)
         after, *answers = await asyncio.gather(
-            run_clients(port, texts, {}), *(huge(port, i % 2 == 0) for i in range(4))
+            run_clients(process, port, texts, {}), *(huge(port, i % 2 == 0) for i in range(4))
         )
         for writer in writers:
             writer.close()
         return before, after, answers
 
-    with server(options.model, options.threads) as (process, port):
+    with server(options) as (process, port):
         memory = resident(process)
-        before, after, answers = asyncio.run(work(port))
-        rates = [len(load.latencies) / load.seconds for load in (before, after)]
-        print(f"8 clients alone: {rates[0]:,.0f} requests/s, {memory:.0f} MiB")
+        before, after, answers = asyncio.run(work(process, port))
+        print(f"8 clients alone: {before.rate:,.0f} requests/s, {memory:.0f} MiB")
         beside = f"{SLOW_CONNECTIONS} slow connections and 4 bodies of 1 GiB, two in chunks"
-        print(f"next to {beside}: {rates[1]:,.0f} requests/s, {resident(process):.0f} MiB")
+        print(f"next to {beside}: {after.rate:,.0f} requests/s, {resident(process):.0f} MiB")
         print("answers to the bodies:", sorted(answers))
 
 
@@ -218,7 +316,10 @@ def main() -> None:
     parser.add_argument("--source", type=Path, required=True)
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 64])
     parser.add_argument("--requests", type=int, default=50)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--minimum", type=int, default=200, help="minimum number of requests per load")
+    parser.add_argument("--beams", type=int, nargs="+", default=[4, 1])
+    parser.add_argument("--beside", type=int, help="number of texts of the long requests")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--endurance", type=int)
     parser.add_argument("--abuse", action="store_true")
@@ -228,6 +329,8 @@ def main() -> None:
         endure(options, lines)
     elif options.abuse:
         abuse(options, lines)
+    elif options.beside:
+        compare_beside(options, lines)
     else:
         compare_loads(options, lines)
 
