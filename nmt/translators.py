@@ -80,12 +80,17 @@ def open_translator(
 
     part: the search component
     world: ranks that translate together; None for this process alone
-    shared: models shared with other translators; None shares models only within this translator
+    shared: the models of a server, shared with its other translators; None for a translator on its own
     Raises ArtefactError, UserError for models that do not fit the precision, the engine or each other, and errors from the
     files of filters and passes.
     """
     filter_texts = texts_of_all(options)  # called only once, because a file can be a pipe
-    names, shared, world = list(map(str, models)), shared or SharedModels(), world or World()
+    names, is_served, shared, world = (
+        list(map(str, models)),
+        shared is not None,
+        shared or SharedModels(),
+        world or World(),
+    )
     if options.model_weights and len(names) == 1:
         raise UserError("--model-weights needs several models (add another --model, or drop --model-weights)")
     entries = registry.active("pass", options)
@@ -96,9 +101,9 @@ def open_translator(
         inner, of_own = item.inner(inner), item.search(names, of_own)
 
     def open_with(options: TranslatorOptions, part: Part) -> Translator:
-        return Translator(_opened(models, options, part, part, world, shared.load), options, filter_texts)
+        return Translator(_opened(models, options, part, part, world, shared.load, is_served), options, filter_texts)
 
-    translator = Translator(_opened(models, inner, part, of_own, world, shared.load), inner, filter_texts)
+    translator = Translator(_opened(models, inner, part, of_own, world, shared.load, is_served), inner, filter_texts)
     for item in passes:
         translator = item.around(translator, Searches(names, of_own, inner, filter_texts, open_with))
     return translator

@@ -22,7 +22,7 @@ class FakeTranslator:
 
     def __init__(self, batch_tokens: int = 20, replicas: int = 1) -> None:
         self.engine = SimpleNamespace(
-            batch_tokens=batch_tokens, replicas=replicas, signature="fake", without_scores=lambda: None
+            batch_tokens=batch_tokens, callers=replicas, signature="fake", without_scores=lambda: None
         )
         self.batches: list[list[str]] = []
         self.gate, self.held = threading.Event(), dict[str, threading.Event]()

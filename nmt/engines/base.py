@@ -30,6 +30,7 @@ class EngineRequest:
     search: the decoder
     phrase_search: the decoder, or one that also accepts phrases
     load: loads models, which several engines may share (`nmt.translate.open_built_in.load_scorer`)
+    is_served: whether several threads of a server will call the engine
     refused: the reason of each engine that refused earlier, by engine title
     """
 
@@ -39,6 +40,7 @@ class EngineRequest:
     phrase_search: Part
     world: World
     load: Callable[..., Any]
+    is_served: bool = False
     refused: dict[str, str] = field(default_factory=dict)
 
     @cached_property

@@ -52,7 +52,7 @@ class SearchEngine(ABC):
     n_best: maximum number of translations per line
     takes_phrases: whether it can force phrases into a translation
     batch_tokens: source tokens per batch, including padding
-    replicas: number of batches that are searched in parallel
+    replicas: number of batches that one call searches in parallel
     """
 
     pipeline: Pipeline
@@ -66,6 +66,11 @@ class SearchEngine(ABC):
     @abstractmethod
     def search(self, batches: Sequence[list[EncodedLine]]) -> Iterator[BatchOutcome]:
         """Search, and return the outcome of each batch in order."""
+
+    @property
+    def callers(self) -> int:
+        """Number of threads of a server that should search at the same time."""
+        return self.replicas
 
     def without_scores(self) -> None:  # noqa: B027
         """Called if log-probabilities are not needed, so that a greedy search can skip them. Does nothing by default."""

@@ -187,6 +187,8 @@ class CTranslate2Engine(SearchEngine):
     part: the search; it must be one that `refusal` accepts
     open_torch: opens a torch engine with these options, for lines with constraints or endless translations; None without torch
     takes_phrases: whether the torch engine supports phrases
+    is_served: whether several threads of a server call this engine. Each call then searches one batch at a time, and one more
+        batch can be searched while all callers are busy.
     """
 
     def __init__(
@@ -196,13 +198,15 @@ class CTranslate2Engine(SearchEngine):
         part: Part,
         open_torch: Callable[[], SearchEngine] | None = None,
         takes_phrases: bool = False,
+        is_served: bool = False,
     ) -> None:
         self.pipeline = Pipeline.load(Artefact(folder, CTRANSLATE2_KIND))
         self.device, self.search_options = "cpu", part.options
         threads = options.threads or available_threads()
-        self.replicas = options.replicas or min(threads, MAX_DEFAULT_REPLICAS)
+        self._parallel = options.replicas or min(threads, MAX_DEFAULT_REPLICAS)
+        self.replicas = 1 if is_served else self._parallel
         computation = "int8" if options.precision == "int8" else "default"
-        workers = self.replicas, max(1, threads // self.replicas)
+        workers = self._parallel + is_served, max(1, threads // self._parallel)
         self._model = CTranslate2Model(folder, self.pipeline, computation, *workers)
         self.n_best, self.takes_phrases = 1, takes_phrases
         version = import_ctranslate2().__version__
@@ -245,6 +249,10 @@ class CTranslate2Engine(SearchEngine):
         waiting = self._watcher().watch(results)
         while not waiting.acquire(timeout=SIGNAL_CHECK_SECONDS):
             signals.check()
+
+    @property
+    def callers(self) -> int:
+        return self._parallel
 
     def without_scores(self) -> None:
         replaces_empty = self._torch is None and self.search_options.min_length > 0

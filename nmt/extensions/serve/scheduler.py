@@ -1,6 +1,7 @@
 """The queue of a model, in which lines from all clients are translated together.
 
-A thread that is free takes the waiting lines at once. While all threads translate, lines collect, and then share a batch.
+A thread that is free takes the waiting lines at once, or its share if others are free too. While all threads translate, lines
+collect, and then share a batch.
 Long requests have their own queue, from which a batch takes one line of each in turn. They never share a batch with short
 requests, and one more thread translates short requests whenever long ones occupy all others.
 """
@@ -12,6 +13,7 @@ import time
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 from nmt.extensions.serve.problems import busy
@@ -21,6 +23,7 @@ from nmt.translate.results import Translation
 from nmt.translate.translator import Translator
 
 MIN_CHARACTERS_PER_TOKEN: Final = 3  # to estimate token counts; usually too low, so batches stay small enough
+MIN_BATCH_SHARE: Final = 0.25  # of a full batch: smaller ones take more time per line than several threads would save
 MAX_SHORT_LINES: Final = 8  # of a request that a long document must not delay
 JOIN_SECONDS: Final = 5.0  # total time in which the threads must finish
 TRANSLATOR: Final = "translator"  # name of the threads that translate
@@ -69,11 +72,13 @@ class Scheduler:
         self._batch_characters = translator.engine.batch_tokens * MIN_CHARACTERS_PER_TOKEN
         self._short, self._long = deque[_Job](), deque[_Job]()
         self._num_long_batches = 0  # that are being translated
+        self._num_idle = 0  # ordinary threads that wait for lines
         self._is_turn_of_long = False  # if both queues have lines
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._ordinary, self._spare = threading.Condition(self._lock), threading.Condition(self._lock)
         self._is_closed = False
         self._seconds_per_line = 0.01  # moving average over batches, for one thread
-        self._num_ordinary = translator.engine.replicas
+        self._num_ordinary = translator.engine.callers
         self._threads = [
             threading.Thread(target=self._work, args=(number == self._num_ordinary,), name=TRANSLATOR, daemon=True)
             for number in range(self._num_ordinary + 1)
@@ -93,14 +98,14 @@ class Scheduler:
         if not requests:
             return
         job, missing = _Job(requests, max_batch_lines), len(requests)
-        with self._changed:
+        with self._lock:
             if self._is_closed:
                 raise ClosedError
             if self.waiting_lines and self.waiting_lines + len(requests) > self.max_lines:
                 raise busy(self.waiting_lines * self._seconds_per_line / self._num_ordinary)
             self._queue_of(job).append(job)
             self.waiting_lines += len(requests)
-            self._changed.notify_all()
+            self._wake()
         try:
             while missing:
                 done = await job.done.get()
@@ -118,12 +123,13 @@ class Scheduler:
         Jobs with waiting lines get a ClosedError.
         """
         end = time.monotonic() + JOIN_SECONDS
-        with self._changed:
+        with self._lock:
             self._is_closed = True
             jobs, self.waiting_lines = [*self._short, *self._long], 0
             self._short.clear()
             self._long.clear()
-            self._changed.notify_all()
+            self._ordinary.notify_all()
+            self._spare.notify_all()
         for job in jobs:
             job.report(ClosedError())
         for thread in self._threads:
@@ -131,7 +137,7 @@ class Scheduler:
 
     def _drop(self, job: _Job) -> None:
         """Forget a job's lines that no thread has taken."""
-        with self._changed:
+        with self._lock:
             if job in (queue := self._queue_of(job)):
                 queue.remove(job)
                 self.waiting_lines -= len(job.requests) - job.next
@@ -163,18 +169,26 @@ class Scheduler:
 
     def _next_batch(self, is_spare: bool) -> list[tuple[_Job, int]]:
         """The next batch as pairs of a job and a line number; empty if the scheduler is closed."""
-        with self._changed:
+        with self._lock:
             while (queue := self._next_queue(is_spare)) is None and not self._is_closed:
-                self._changed.wait()
+                self._num_idle += not is_spare
+                (self._spare if is_spare else self._ordinary).wait()
+                self._num_idle -= not is_spare
             if queue is None or self._is_closed:
                 return []
             batch = self._taken(queue)
             self.waiting_lines -= len(batch)
             self._is_turn_of_long = queue is self._short
-            if queue is self._long:
-                self._num_long_batches += 1
-                self._changed.notify_all()  # the spare thread
+            self._num_long_batches += queue is self._long
+            self._wake()
         return batch
+
+    def _wake(self) -> None:
+        """Wake a waiting thread that can take lines."""
+        if self._short or self._long:
+            self._ordinary.notify()
+        if self._next_queue(is_spare=True):
+            self._spare.notify()
 
     def _next_queue(self, is_spare: bool) -> deque[_Job] | None:
         """The queue that a thread takes lines from; None if it must wait."""
@@ -186,13 +200,13 @@ class Scheduler:
     def _taken(self, queue: deque[_Job]) -> list[tuple[_Job, int]]:
         """Take a batch of lines from a queue, one of each job in turn."""
         batch: list[tuple[_Job, int]] = []
-        characters = 0
+        characters, most = 0, self._share(queue)
         counts: Counter[_Job] = Counter()
         later: list[_Job] = []  # jobs with more lines, but not for this batch
-        while queue and characters < self._batch_characters:
+        while queue and characters < most:
             job = queue.popleft()
             batch.append((job, job.next))
-            characters += len(job.requests[job.next].text) + MIN_CHARACTERS_PER_TOKEN
+            characters += _characters(job.requests[job.next])
             job.next += 1
             counts[job] += 1
             if job.next < len(job.requests):
@@ -200,7 +214,24 @@ class Scheduler:
         queue.extend(later)
         return batch
 
+    def _share(self, queue: deque[_Job]) -> float:
+        """The number of characters to take from a queue, so that other idle threads get as many."""
+        if not self._num_idle:
+            return self._batch_characters
+        characters, most = 0, self._batch_characters * (1 + self._num_idle)
+        for job in queue:
+            for request in islice(job.requests, job.next, None):
+                characters += _characters(request)
+                if characters >= most:
+                    return self._batch_characters
+        return max(characters / (1 + self._num_idle), MIN_BATCH_SHARE * self._batch_characters)
+
     def _end_batch(self, batch: Sequence[tuple[_Job, int]]) -> None:
         """Count a batch as translated."""
-        with self._changed:
+        with self._lock:
             self._num_long_batches -= batch[0][0].is_long
+
+
+def _characters(request: Request) -> int:
+    """The size of a line, with its end."""
+    return len(request.text) + MIN_CHARACTERS_PER_TOKEN

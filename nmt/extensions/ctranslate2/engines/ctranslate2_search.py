@@ -58,14 +58,14 @@ class CTranslate2Search(Engine):
 
         folder, options = request.folders[0], cast(Any, request.options)
         if CTRANSLATE2_KIND in request.kinds:
-            return CTranslate2Engine(folder, options, request.search)
+            return CTranslate2Engine(folder, options, request.search, is_served=request.is_served)
         from nmt.extensions.ctranslate2.cached import cached_export
 
         quantization = "int8" if options.precision == "int8" else "float32"
         export = cached_export(folder, quantization, options.shortlist, options.threads)
         if not has_torch():
-            return CTranslate2Engine(export, options, request.search)
+            return CTranslate2Engine(export, options, request.search, is_served=request.is_served)
         of_torch = replace(request, options=replace(options, engine="torch", replicas=1))
         open_torch = partial(engines()["torch"].open, of_torch)
         takes_phrases = getattr(request.phrase_search.options, "takes_phrases", False)
-        return CTranslate2Engine(export, options, request.search, open_torch, takes_phrases)
+        return CTranslate2Engine(export, options, request.search, open_torch, takes_phrases, request.is_served)
