@@ -20,10 +20,9 @@ from nmt.extensions.serve.problems import busy
 from nmt.log import log
 from nmt.translate.requests import Request
 from nmt.translate.results import Translation
-from nmt.translate.translator import Translator
+from nmt.translate.translator import MIN_BATCH_SHARE, Translator
 
 MIN_CHARACTERS_PER_TOKEN: Final = 3  # to estimate token counts; usually too low, so batches stay small enough
-MIN_BATCH_SHARE: Final = 0.25  # of a full batch: smaller ones take more time per line than several threads would save
 MAX_SHORT_LINES: Final = 8  # of a request that a long document must not delay
 JOIN_SECONDS: Final = 5.0  # total time in which the threads must finish
 TRANSLATOR: Final = "translator"  # name of the threads that translate
@@ -224,7 +223,7 @@ class Scheduler:
                 characters += _characters(request)
                 if characters >= most:
                     return self._batch_characters
-        return max(characters / (1 + self._num_idle), MIN_BATCH_SHARE * self._batch_characters)
+        return max(characters / (1 + self._num_idle), self._batch_characters / MIN_BATCH_SHARE)
 
     def _end_batch(self, batch: Sequence[tuple[_Job, int]]) -> None:
         """Count a batch as translated."""
