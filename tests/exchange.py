@@ -36,12 +36,15 @@ class Exchange:
             "query_string": path.partition("?")[2].encode(),
             "headers": [(name.encode(), value.encode()) for name, value in named.items()],
             "client": ("127.0.0.1", 1),
+            "state": {"lost": asyncio.get_running_loop().create_future()},
         }
+        self._lost = scope["state"]["lost"]
         self.task = asyncio.ensure_future(application(scope, self._receive, self._send))
 
     def leave(self) -> None:
         """Close the connection; what is sent from then on is lost, and `send` does not wait."""
         self._gone.set()
+        self._lost.set_result(None)
         self.writable.set()
 
     async def head(self) -> tuple[int, dict[str, str]]:

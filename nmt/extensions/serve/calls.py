@@ -3,19 +3,21 @@
 import asyncio
 import hmac
 import math
+import secrets
 import time
-import uuid
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
 import msgspec
-from starlette.datastructures import UploadFile
+from starlette.datastructures import Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
-from starlette.requests import ClientDisconnect, HTTPConnection, Request
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -34,6 +36,8 @@ KEY_SCHEMES: Final = ("Bearer ", "DeepL-Auth-Key ")  # what precedes a key in th
 KEY_FIELDS: Final = ("api_key", "auth_key")
 SECONDS_PER_MINUTE: Final = 60.0
 MAX_REMEMBERED_CLIENTS: Final = 100_000
+
+NO_PARAMETERS: Final = MappingProxyType[str, str]({})
 
 Fields = dict[str, Any]
 Handler = Callable[["Call", Fields], Awaitable[Any]]
@@ -91,9 +95,8 @@ class Call:
             yield self.body
 
         try:
-            headers: Any = self.headers
             parsed = await MultiPartParser(
-                headers, stream(), max_fields=MAX_FIELDS, max_part_size=len(self.body)
+                Headers(self.headers), stream(), max_fields=MAX_FIELDS, max_part_size=len(self.body)
             ).parse()
             pairs = []
             for name, value in parsed.multi_items():
@@ -182,52 +185,58 @@ class Endpoint:
     is_open: bool = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request, began = Request(scope, receive), time.monotonic()
-        number = request_id(request)
+        headers, began = headers_of(scope), time.monotonic()
+        number = request_id(headers)
         answered, last_event = None, b""
         try:
             async with asyncio.timeout(self.options.timeout):
-                answered = await self._handle(request)
-                if isinstance(answered, EventStream):
-                    await _unless_gone(request, answered.send(send, number))
-                    response = Response()  # provides the status of the stream for the log
-                else:
-                    response = answered if isinstance(answered, Response) else json_response(answered)
+                with _while_connected(scope):
+                    answered = await self._handle(scope, headers, receive)
+                    if isinstance(answered, EventStream):
+                        await answered.send(send, number)
+            if isinstance(answered, EventStream):
+                response = Response()  # provides the status of the stream for the log
+            else:
+                response = answered if isinstance(answered, Response) else json_response(answered)
         except (Exception, asyncio.CancelledError) as error:  # a server that is stopping cancels slow requests
             problem = problem_of(error, f"request {number}", self.options.timeout)
             content = self.shape(problem.status, str(problem))
             response = json_response(content, problem.status, problem.headers)
             last_event = json_event(content, ERROR_EVENT)
-        record(request, number, response.status_code, began, self.protocol, self.metrics, self.options)
+        record(scope, number, response.status_code, began, self.protocol, self.metrics, self.options)
         if isinstance(answered, EventStream) and answered.has_started:
             await answered.end(send, last_event)
             return
         response.headers["x-request-id"] = number
         await response(scope, receive, send)
 
-    async def _handle(self, request: Request) -> Any:
+    async def _handle(self, scope: Scope, headers: Mapping[str, str], receive: Receive) -> Any:
         """Check the request, and return the handler's answer."""
-        query = list(request.query_params.multi_items())
-        call = Call(request.headers, query, await self._body(request), request.path_params)
+        query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        body = await read_body(receive, headers, round(self.options.max_body * MIB))
+        call = Call(headers, query, body, scope.get("path_params", NO_PARAMETERS))
         fields = await call.fields()
         if not self.is_open:
-            self.gate.check(call.key(fields), client_address(request))
-        return await _unless_gone(request, self.handler(call, fields))
+            self.gate.check(call.key(fields), client_address(scope))
+        return await self.handler(call, fields)
 
-    async def _body(self, request: Request) -> bytes:
-        """Read the body, keeping at most the limit in memory. Raises ProblemError for a larger body."""
-        limit = round(self.options.max_body * MIB)
-        too_large = ProblemError(413, f"the body is larger than {limit:,} bytes", {"Connection": "close"})
-        length = request.headers.get("content-length", "")
-        if length.isdecimal() and int(length) > limit:
+
+async def read_body(receive: Receive, headers: Mapping[str, str], limit: int) -> bytes:
+    """Read the body of a request, keeping at most `limit` bytes in memory. Raises ProblemError for a larger body."""
+    too_large = ProblemError(413, f"the body is larger than {limit:,} bytes", {"Connection": "close"})
+    length = headers.get("content-length", "")
+    if length.isdecimal() and int(length) > limit:
+        raise too_large
+    parts, size, more = list[bytes](), 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        parts.append(message.get("body", b""))
+        size, more = size + len(parts[-1]), message.get("more_body", False)
+        if size > limit:
             raise too_large
-        parts, size = [], 0
-        async for part in request.stream():
-            size += len(part)
-            if size > limit:
-                raise too_large
-            parts.append(part)
-        return b"".join(parts)
+    return b"".join(parts)
 
 
 def problem_of(error: BaseException, name: str, timeout: float) -> ProblemError:
@@ -249,7 +258,7 @@ def problem_of(error: BaseException, name: str, timeout: float) -> ProblemError:
 
 
 def record(
-    request: Request, number: str, status: int, began: float, protocol: str, metrics: Metrics, options: ServeOptions
+    scope: Scope, number: str, status: int, began: float, protocol: str, metrics: Metrics, options: ServeOptions
 ) -> None:
     """Count a request in the metrics and write it to the log.
 
@@ -261,8 +270,8 @@ def record(
     metrics.requests.labels(protocol, str(status)).inc()
     metrics.seconds.labels(protocol).observe(seconds)
     if options.access_log:
-        path = quoted(request.url.path)
-        log.info(f"{client_address(request)} {number} {request.method} {path} {status} {1000 * seconds:.0f} ms")
+        asked = f"{scope['method']} {quoted(scope['path'])}"
+        log.info(f"{client_address(scope)} {number} {asked} {status} {1000 * seconds:.0f} ms")
 
 
 def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
@@ -270,26 +279,42 @@ def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | 
     return Response(msgspec.json.encode(content), status, headers, "application/json")
 
 
-def client_address(connection: HTTPConnection) -> str:
+def headers_of(scope: Scope) -> dict[str, str]:
+    """A request's headers by their names in lower case. Of a repeated header, the first counts."""
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(scope["headers"])}
+
+
+def client_address(scope: Scope) -> str:
     """The client's address, or `-` if it is unknown. Requests without a key are counted per address."""
-    return connection.client.host if connection.client else "-"
+    return scope["client"][0] if scope["client"] else "-"
 
 
-def request_id(request: Request) -> str:
+def request_id(headers: Mapping[str, str]) -> str:
     """The client's request id if that is a short word, otherwise a new one."""
-    given = request.headers.get("x-request-id", "")
+    given = headers.get("x-request-id", "")
     is_word = given.isascii() and given.isprintable() and " " not in given
-    return given if is_word and 0 < len(given) <= 64 else uuid.uuid4().hex
+    return given if is_word and 0 < len(given) <= 64 else secrets.token_hex(16)
 
 
-async def _unless_gone(request: Request, work: Awaitable[Any]) -> Any:
-    """Await some work. If the client disconnects first, cancel the work and raise ClientDisconnect."""
+@contextmanager
+def _while_connected(scope: Scope) -> Iterator[None]:
+    """Cancel the work inside, and raise ClientDisconnect, if the client disconnects."""
+    lost: asyncio.Future[None] = scope["state"]["lost"]  # set by the connection
+    task = asyncio.current_task()
+    assert task is not None
 
-    async def gone() -> None:
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
+    def cancel(_: object) -> None:
+        task.cancel()
 
-    return await unless(gone(), work, ClientDisconnect())
+    lost.add_done_callback(cancel)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if lost.done() and not task.uncancel():
+            raise ClientDisconnect from None
+        raise
+    finally:
+        lost.remove_done_callback(cancel)
 
 
 async def unless(event: Awaitable[Any], work: Awaitable[Any], error: Exception) -> Any:

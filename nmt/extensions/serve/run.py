@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from nmt.errors import ResourceError
@@ -24,21 +24,43 @@ from nmt.options import Part
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 LAST_SECONDS = 10  # time for current requests to finish after a signal
 BACKLOG = 2048
+MAX_OVERHEAD_BYTES = 1 << 16  # headers, trailers and marks between chunks, which may also be as large as the body
 IDLE_SECONDS = 15.0  # an idle connection is closed after this time
 SERVICE_RESTART = 1012  # WebSocket close code from the registry of RFC 6455
 
 
-class Connection(H11Protocol):
+class Connection(HttpToolsProtocol):
     """A connection that is closed if its client sends nothing, or reads nothing, for some time.
 
-    This includes clients that stop in the middle of a header.
+    This includes clients that stop in the middle of a header. Requests find the future `lost` in their state.
     """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._lost = self.loop.create_future()
+        self.app_state = {**self.app_state, "lost": self._lost}
         self._last: object = None
         self._unread_bytes = 0  # size of the write buffer at the last check, if writing was paused
+        self._overhead_bytes = 0  # received for the current request, minus twice its body
         self.loop.call_later(IDLE_SECONDS, self._look)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._lost.set_result(None)
+
+    def data_received(self, data: bytes) -> None:
+        self._overhead_bytes += len(data)
+        super().data_received(data)
+        if self._overhead_bytes > MAX_OVERHEAD_BYTES and not self.transport.is_closing():
+            self.send_400_response("The headers are too large, or the chunks too small.")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._overhead_bytes = 0
+
+    def on_body(self, body: bytes) -> None:
+        super().on_body(body)
+        self._overhead_bytes -= 2 * len(body)
 
     def resume_writing(self) -> None:
         super().resume_writing()

@@ -39,7 +39,7 @@ class MarianSocket(ClientProtocol):
                     return
                 if (text := message.get("text")) is None:
                     raise ProblemError(400, "messages must be text")
-                self.service.gate.check(key, client_address(socket))
+                self.service.gate.check(key, client_address(socket.scope))
                 body = text.removesuffix("\n")
                 async with asyncio.timeout(self.service.options.timeout):
                     translated = await self.service.translated_lines(model, body)
