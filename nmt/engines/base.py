@@ -115,7 +115,7 @@ def open_engine(request: EngineRequest) -> SearchEngine:
                 reason = str(error)
                 # Log only what the user can fix. Otherwise the next engine simply does the work.
                 if isinstance(error, ResourceError):
-                    log.info(f"{engine.title} is not used, so translation may be slower: {reason}")
+                    log.warn(f"{engine.title} is not used, so translation may be slower: {reason}")
         request.refused[engine.title] = reason
     if readers:
         raise UserError(f"{quoted(request.folders[0])} is a folder for {last.title}, but {reason}")

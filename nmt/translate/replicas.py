@@ -35,6 +35,12 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=gc.freeze)
 
 
+@signals.WORKING_ON.append
+def _has_forks() -> bool:
+    """Whether forks live. At its exit, Python would wait for them, and for a stopped one forever; they end with this process."""
+    return bool(multiprocessing.active_children())
+
+
 def are_processes(kind: str) -> bool:
     """Whether replicas on this kind of device (cpu, cuda) are processes."""
     return kind == "cpu" and sys.platform == "linux"
@@ -119,7 +125,7 @@ def _use_own_stream(device: torch.device) -> None:
 
 def _become_replica(work: Callable[[Any], Any], threads: int) -> None:
     _close_sockets()
-    become_worker(work)
+    become_worker(lambda: work)
     use_threads(threads)
 
 

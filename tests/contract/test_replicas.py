@@ -3,6 +3,8 @@
 import gc
 import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -99,3 +101,19 @@ def test_concurrent_searches_share_one_pool():
     for thread in threads:
         thread.join(20)
     assert len(pools) == 1 and all(results)
+
+
+@pytest.mark.skipif(not are_processes("cpu"), reason="replicas are threads here")
+def test_a_command_ends_although_a_replica_is_stopped():
+    program = (
+        "from test_replicas import *\n"
+        "with_forks = Replicas(collect, 2, torch.device('cpu'), 1, lambda: None)\n"
+        "import signal\n"
+        "os.kill(list(with_forks.in_order([1, 2, 3, 4]))[0], signal.SIGSTOP)\n"
+        "from nmt.cli.main import main\n"
+        "main(['--version'])\n"
+    )
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, timeout=120)
+    assert done.returncode == 0 and done.stdout.startswith(b"nmt ")

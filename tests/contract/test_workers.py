@@ -64,10 +64,64 @@ def stop_itself(_item):
 
 
 def test_stopped_workers_are_reported_and_ended(monkeypatch):
-    monkeypatch.setattr(workers, "MAX_IDLE_SECONDS", 1.0)
-    with pytest.raises(ResourceError, match=r"no progress for .* minutes in processes \d+, \d+ "):
+    monkeypatch.setattr(workers, "MAX_STOPPED_SECONDS", 1.0)
+    with pytest.raises(ResourceError, match=r"processes \d+(, \d+)? "):
         list(in_order(stop_itself, [1, 2, 3], 2))
     wait_until(lambda: not multiprocessing.active_children())
+
+
+def wait_for_nothing(folder: Path):
+    (folder / "pipe").open("rb")
+
+
+def test_workers_that_do_nothing_are_reported_and_ended(monkeypatch, tmp_path):
+    monkeypatch.setattr(workers, "MAX_IDLE_SECONDS", 1.0)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ResourceError, match=r"no progress for .* minutes in processes \d+, \d+ "):
+        list(in_order(wait_for_nothing, [tmp_path] * 3, 2))
+    wait_until(lambda: not multiprocessing.active_children())
+
+
+STOPS_AT_START = """
+import os, signal, sys
+if any("spawn_main" in word for word in sys.orig_argv):
+    for number in range(int(os.environ["NUM_STOPPED"])):
+        try:
+            os.close(os.open(f"{os.environ['STOPPED']}-{number}", os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            continue
+        os.kill(os.getpid(), signal.SIGSTOP)
+        break
+"""
+
+
+class Large:
+    """A task that does not fit into a pipe."""
+
+    def __init__(self) -> None:
+        self.content = bytes(1_000_000)
+
+    def __call__(self, item: int) -> int:
+        return item + len(self.content)
+
+
+@pytest.mark.parametrize(("stopped", "seconds"), [(1, 60.0), (2, 1.0)])
+def test_workers_that_are_stopped_while_they_start_never_block_the_parent(stopped, seconds, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(STOPS_AT_START)
+    program = (
+        "from test_workers import *\n"
+        f"workers.MAX_STOPPED_SECONDS = {seconds}\n"
+        "print(sum(in_order(Large(), [1] * 9, 2)))"
+    )
+    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parent), *sys.path])
+    variables = {"PYTHONPATH": path, "NUM_STOPPED": str(stopped), "STOPPED": str(tmp_path / "stopped")}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=120)
+    assert len(list(tmp_path.glob("stopped-*"))) == stopped
+    if stopped == 1:
+        assert (done.returncode, done.stdout) == (0, "9000009\n")
+    else:
+        assert done.returncode == 1 and "ResourceError: stopped for" in done.stderr
 
 
 def test_a_signal_ends_stopped_workers():
@@ -118,7 +172,7 @@ def test_a_signal_ends_the_pool_of_a_worker_lost_while_sending_a_result():
 
 
 def test_a_stopped_learning_process_is_reported_and_ended(monkeypatch, tmp_path):
-    monkeypatch.setattr(workers, "MAX_IDLE_SECONDS", 1.0)
+    monkeypatch.setattr(workers, "MAX_STOPPED_SECONDS", 1.0)
     before = set(children_of(os.getpid()))
 
     def learning() -> list[int]:  # once it runs: a parent waits for a child that has not started its program
@@ -130,7 +184,7 @@ def test_a_stopped_learning_process_is_reported_and_ended(monkeypatch, tmp_path)
         os.kill(learning()[0], signal.SIGSTOP)
 
     threading.Thread(target=stop_child).start()
-    with pytest.raises(ResourceError, match="no progress"):
+    with pytest.raises(ResourceError, match=r"stopped for 1 s: processes \d+ "):
         learn_in_subprocess([["aa bb"]], SubwordSettings("bpe", 20, 1.0, False), tmp_path, "text")
     assert not set(children_of(os.getpid())) - before
 

@@ -1,6 +1,8 @@
 """Which bytes of a document are text: a capitalising translator changes these and no others."""
 
+import encodings
 import html
+import pkgutil
 import re
 from types import SimpleNamespace
 
@@ -227,3 +229,49 @@ def test_a_damaged_document_is_refused_by_file_name(format, content, tmp_path):
     (tmp_path / "document").write_bytes(content)
     with pytest.raises(InputError, match="document"):
         registry.find("format", format).cls(SimpleNamespace(retranslate=False, columns=())).read(tmp_path / "document")
+
+
+CHARSETS = sorted(
+    {module.name for module in pkgutil.iter_modules(encodings.__path__)}
+    | {"utf-8", "koi8-r", "rot13", "hex", "..", "x" * 99}
+)
+COMMON_CHARSETS = {"utf-8", "ascii", "cp1252", "koi8-r"}
+DECLARATIONS = {
+    "po": 'msgid ""\nmsgstr "Content-Type: text/plain; charset=CHARSET\\n"\n\nmsgid "a \\\\q"\nmsgstr ""\n',
+    "html": '<meta charset="CHARSET"><p>a \\q</p>',
+    "xliff": '<?xml version="1.0" encoding="CHARSET"?><xliff version="1.2"><file source-language="en" original="a" '
+    'target-language="de" datatype="x"><body><trans-unit id="1"><source>a</source></trans-unit></body></file></xliff>',
+    "tmx": '<?xml version="1.0" encoding="CHARSET"?><tmx version="1.4"><header/><body><tu><tuv xml:lang="en"><seg>a \\q</seg>'
+    "</tuv></tu></body></tmx>",
+}
+
+
+@pytest.mark.parametrize("format", DECLARATIONS)
+def test_a_document_is_in_the_charset_that_it_names_or_refused(format, tmp_path):
+    refused, path = set(), tmp_path / "document"
+    kind = registry.find("format", format).cls(SimpleNamespace(retranslate=False, columns=()))
+    for charset in CHARSETS:
+        content = DECLARATIONS[format].replace("CHARSET", charset)
+        path.write_text(content)
+        try:
+            document = kind.read(path)
+            texts = document.texts(Languages("en", "de"))
+        except InputError as error:
+            assert str(path) in str(error)
+            refused.add(charset)
+            continue
+        assert [text.partition(" ")[0] for text in texts] == ["a"]
+        document.write([Translation([Candidate("ä 猫", [], 0.0, 0.0)])], LineWarnings("document"))
+        path.write_bytes(document.content())
+        assert charset not in COMMON_CHARSETS or kind.read(path).content() == document.content()
+    assert {
+        "idna",
+        "undefined",
+        "punycode",
+        "rot_13",
+        "rot13",
+        "hex",
+        "unicode_escape",
+        "raw_unicode_escape",
+    } <= refused
+    assert refused.isdisjoint(COMMON_CHARSETS)

@@ -287,6 +287,68 @@ def test_a_damaged_export_is_made_again(translate, copied, tmp_path):
     assert code == 0 and again == rows and "exported to CTranslate2 and checked" in told
 
 
+def as_link(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.symlink_to(folder.parent.parent)
+
+
+def as_file(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.write_bytes(b"")
+
+
+DAMAGES = {
+    "no manifest": lambda folder: (folder / "manifest.json").unlink(),
+    "an empty folder": lambda folder: (shutil.rmtree(folder), folder.mkdir()),
+    "no JSON": lambda folder: (folder / "manifest.json").write_bytes(b"{"),
+    "another kind": lambda folder: (folder / "manifest.json").write_text('{"format": 1, "kind": "model", "files": {}}'),
+    "a newer format": lambda folder: (folder / "manifest.json").write_text('{"format": 99, "kind": "ctranslate2"}'),
+    "a link": as_link,
+    "a file": as_file,
+    "a link inside": lambda folder: (folder / "model.bin").unlink() or (folder / "model.bin").symlink_to("config.json"),
+    "no file but its manifest": lambda folder: [
+        path.unlink() for path in folder.glob("*.json") if path.stem != "manifest"
+    ],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_whatever_is_wrong_with_the_cached_export_it_is_reported_and_made_again(damage, translate, copied, tmp_path):
+    _, rows, _ = translate(copied)
+    folder = cached(tmp_path)
+    DAMAGES[damage](folder)
+    code, again, told = translate(copied)
+    assert code == 0 and again == rows and "warning: the cached export for CTranslate2 is damaged" in told
+    assert "exported to CTranslate2 and checked" in told and cached(tmp_path) == folder
+    assert Artefact(folder, "ctranslate2").check() is None
+    code, again, told = translate(copied)
+    assert code == 0 and again == rows and "is damaged" not in told and f"engine ctranslate2: {folder}" in told
+
+
+def test_two_commands_replace_a_damaged_export_at_once(copied, translate, tmp_path):
+    translate(copied)
+    for _ in range(3):
+        (cached(tmp_path) / "manifest.json").unlink()
+        command = [forked_nmt(), "translate", "--engine=ctranslate2", "--model", str(copied)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        both = [subprocess.Popen(command, **pipes) for _ in range(2)]
+        outputs = [process.communicate(b"ban des kit\n", timeout=120) for process in both]
+        assert [process.returncode for process in both] == [0, 0], outputs
+        assert outputs[0][0] == outputs[1][0] and Artefact(cached(tmp_path), "ctranslate2").check() is None
+
+
+def test_a_damaged_export_on_a_read_only_disk_is_reported_at_each_start(nmt, model, tmp_path):
+    (tmp_path / "disk").mkdir()
+    with small_disk(tmp_path / "disk", 10_000_000):
+        command, caches = ["translate", "--quiet", "--model", model], {"XDG_CACHE_HOME": str(tmp_path / "disk")}
+        assert nmt(*command, input=b"ban\n", env=caches).returncode == 0
+        next((tmp_path / "disk/nmt").glob("*/manifest.json")).unlink()
+        subprocess.run(["mount", "-o", "remount,ro", tmp_path / "disk"], check=True)
+        done = nmt(*command, input=b"ban\n", env=caches)
+        assert done.returncode == 0 and done.stdout.count(b"\n") == 1
+        assert done.stderr.count(b"CTranslate2 is not used") == 1 and b"Read-only file system" in done.stderr
+
+
 def test_a_model_elsewhere_with_the_same_content_shares_the_export(translate, copied, tmp_path):
     _, rows, _ = translate(copied)
     moved = copied.rename(tmp_path / "moved")
@@ -366,7 +428,7 @@ def test_with_a_full_disk_the_torch_engine_translates(nmt, model, tmp_path):
         command, caches = ["translate", "--model", model], {"XDG_CACHE_HOME": str(tmp_path / "disk")}
         done = nmt(*command, input=b"ban\n", env=caches)
         assert done.returncode == 0 and done.stdout.count(b"\n") == 1
-        assert b"CTranslate2 is not used" in done.stderr and b"No space left" in done.stderr
+        assert done.stderr.count(b"warning: CTranslate2 is not used") == 1 and b"No space left" in done.stderr
         assert nmt(*command, "--engine=ctranslate2", input=b"ban\n", env=caches).returncode == 5
         assert not [path for path in (tmp_path / "disk").rglob("*") if path.is_file()]
 

@@ -13,11 +13,20 @@ from typing import Any, Final
 
 from nmt import signals
 from nmt.artefact import MANIFEST, REMOVED_ENDING, Artefact
-from nmt.errors import ArtefactError, LockedError, ResourceError, is_utf8, needing_torch, one_line, quoted
+from nmt.errors import (
+    ArtefactError,
+    LockedError,
+    ResourceError,
+    is_utf8,
+    needing_torch,
+    one_line,
+    quoted,
+    storage_error,
+)
 from nmt.extensions.ctranslate2 import CTRANSLATE2_KIND
 from nmt.extensions.ctranslate2.engine import import_ctranslate2
 from nmt.files import TEMPORARY_ENDING, sha256
-from nmt.locks import LOCK, holder_of
+from nmt.locks import LOCK, Lock, holder_of
 from nmt.log import log
 
 CHECKED_LINES: Final = 100  # number of random lines, as in `nmt export`
@@ -55,11 +64,15 @@ def cached_export(model: Path, quantization: str, shortlist: str | None, threads
         return older
     digest = f"-shortlist-{facts['shortlist'][:8]}" if shortlist is not None else ""
     folder = _cache() / f"{facts['made_of'][:32]}.ctranslate2-{quantization}{digest}"
-    deadline = time.monotonic() + MAX_EXPORT_SECONDS
+    deadline, is_new = time.monotonic() + MAX_EXPORT_SECONDS, False
     with signals.Signals():
         while not _is_of(folder, facts):
+            if is_new:
+                raise ResourceError(f"{quoted(folder)}: the files differ from what was written (check the disk)")
             try:
+                _remove_damaged(folder)
                 _export(model, folder, facts, shortlist, threads)
+                is_new = True
                 with contextlib.suppress(OSError, ArtefactError):  # a later call removes what cannot be removed now
                     _prune(folder, model)
             except LockedError as error:
@@ -128,11 +141,41 @@ def _age(path: Path, now: float) -> float:
 def _is_of(folder: Path, facts: Mapping[str, Any]) -> bool:
     """Whether a folder is a complete export with these facts in its manifest."""
     try:
-        export = Artefact(folder, CTRANSLATE2_KIND)
-        export.check()
+        export = _checked(folder)
     except ArtefactError:
         return False
     return all(export.manifest.get(name, "") == fact for name, fact in facts.items())
+
+
+def _checked(folder: Path) -> Artefact:
+    """An export whose files were all checked. Raises ArtefactError if it is damaged, ResourceError if it cannot be read."""
+    try:
+        export = Artefact(folder, CTRANSLATE2_KIND)
+        export.check()
+    except OSError as error:
+        raise ResourceError(f"{quoted(error.filename or folder)} cannot be read: {error.strerror or error}") from None
+    return export
+
+
+def _remove_damaged(folder: Path) -> None:
+    """Remove what is in an export's place in the cache, unless it is intact, because a damaged one would never be replaced.
+
+    Raises LockedError if another process is removing it, and ResourceError if it cannot be removed.
+    """
+    if not os.path.lexists(folder):
+        return
+    removed = folder.with_name(f".{folder.name}.{os.getpid()}{REMOVED_ENDING}")
+    is_folder = folder.is_dir() and not folder.is_symlink()
+    with Lock(folder) if is_folder else contextlib.nullcontext():
+        try:
+            _checked(folder)
+        except ArtefactError as error:
+            log.warn(f"the cached export for CTranslate2 is damaged, and is made again: {error}")
+            try:
+                folder.rename(removed)
+                shutil.rmtree(removed) if is_folder else removed.unlink()
+            except OSError as failure:
+                raise storage_error(failure, folder) from failure
 
 
 def _export(model: Path, folder: Path, facts: Mapping[str, Any], shortlist: str | None, threads: int | None) -> None:

@@ -14,6 +14,7 @@ To add a document format, write a UnitDocument. It reads the bytes of a file and
 Then register a UnitFormat with that document. Its options class in `formats/options.py` lists the file name extensions.
 """
 
+import codecs
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -47,6 +48,9 @@ BYTE_ORDER_MARKS: Final = {
     b"\xff\xfe": "utf-16-le",
     b"\xfe\xff": "utf-16-be",
 }
+# PYTHON_CODECS are Python's encodings that are not charsets. _DECLARATION stands for the ASCII text that names a charset.
+PYTHON_CODECS: Final = {"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"}
+_DECLARATION: Final = '<meta charset="A1">'
 
 
 @dataclass(frozen=True)
@@ -229,6 +233,16 @@ def decoded(content: bytes, place: str, noun: str) -> tuple[str, Encoding]:
         raise InputError(
             f"{place}:{line}: not UTF-8 (convert the {noun} from its encoding: `iconv -f WINDOWS-1252 -t UTF-8 FILE`)"
         ) from None
+
+
+def check_charset(name: str, place: str) -> None:
+    """Raise InputError unless the charset that a document declares extends ASCII, in which the declaration was read."""
+    try:
+        is_known = codecs.lookup(name).name not in PYTHON_CODECS and _DECLARATION.encode(name) == _DECLARATION.encode()
+    except (LookupError, ValueError):
+        is_known = False
+    if not is_known:
+        raise InputError(f"{place}: unknown charset '{quoted(name)}' (convert the file to UTF-8, and declare that)")
 
 
 def damaged(place: str, format: str, reason: object, line: int | None = None) -> UserError:

@@ -99,7 +99,7 @@ def _check(content: bytes, format: str, place: str) -> tuple[int, int]:
     parser.EntityDeclHandler = declare_entity
     try:
         parser.Parse(content, True)
-    except (expat.ExpatError, ValueError, LookupError) as error:  # an unknown encoding raises one of the last two
+    except (expat.ExpatError, ValueError, LookupError, Warning) as error:  # the last three come from unknown encodings
         reason = expat.ErrorString(error.code) if isinstance(error, expat.ExpatError) else error
         raise damaged(place, format, reason, parser.CurrentLineNumber) from None
     return start, content.find(b">", end) + 1  # an empty root element has no end tag

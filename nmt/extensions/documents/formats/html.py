@@ -8,7 +8,14 @@ from typing import Final
 
 from nmt import register
 from nmt.errors import InputError
-from nmt.extensions.documents.document import BYTE_ORDER_MARKS, Unit, UnitDocument, UnitFormat, is_language
+from nmt.extensions.documents.document import (
+    BYTE_ORDER_MARKS,
+    Unit,
+    UnitDocument,
+    UnitFormat,
+    check_charset,
+    is_language,
+)
 from nmt.extensions.documents.formats.options import DocumentOptions
 from nmt.extensions.documents.markers import Tag, TagKind, has_words
 from nmt.extensions.documents.pieces import Block, Written
@@ -37,10 +44,10 @@ class HtmlDocument(UnitDocument):
     """A page or a part of one. Raises InputError if it is not in the declared encoding (by default UTF-8)."""
 
     def __init__(self, content: bytes, place: str) -> None:
-        self._encoding = _encoding(content)
+        self._encoding = _encoding(content, place)
         try:
             text = content.decode(self._encoding)
-        except (UnicodeDecodeError, LookupError) as error:
+        except UnicodeDecodeError as error:
             raise InputError(
                 f"{place}: not valid {self._encoding}: {error} (convert the page, or fix its charset)"
             ) from None
@@ -55,12 +62,14 @@ class HtmlDocument(UnitDocument):
         return "".join(map(str, self.parts)).encode(self._encoding, "xmlcharrefreplace")
 
 
-def _encoding(content: bytes) -> str:
+def _encoding(content: bytes, place: str) -> str:
     for mark, name in BYTE_ORDER_MARKS.items():
         if content.startswith(mark):
             return name
     named = _CHARSET.search(content[:_CHARSET_BYTES])
-    return (named[1] or named[2]).decode().lower() if named else "utf-8"
+    name = (named[1] or named[2]).decode().lower() if named else "utf-8"
+    check_charset(name, place)
+    return name
 
 
 def html_parts(text: str) -> list[Written | Block]:

@@ -10,7 +10,7 @@ from translate.storage import pypo
 
 from nmt import register
 from nmt.errors import InputError
-from nmt.extensions.documents.document import Unit, UnitDocument, UnitFormat, damaged, warn_of_language
+from nmt.extensions.documents.document import Unit, UnitDocument, UnitFormat, check_charset, damaged, warn_of_language
 from nmt.extensions.documents.formats.options import DocumentOptions
 from nmt.extensions.documents.markers import WRITTEN_TAG, Markers
 from nmt.extensions.texts.placeholders import PLACEHOLDER
@@ -44,8 +44,9 @@ class PoDocument(UnitDocument):
             raise damaged(place, "PO", "the plural forms of a message and of its translation do not match") from None
         self._store.units.sort(key=lambda entry: not entry.isheader())  # the header comes first
         try:
+            check_charset(self._store.encoding, place)
             content.decode(self._store.encoding)
-        except (UnicodeDecodeError, LookupError) as error:
+        except UnicodeDecodeError as error:
             raise InputError(
                 f"{place}: the file is not in the encoding that its header declares: {error} (fix the charset)"
             ) from None
