@@ -6,10 +6,10 @@ import math
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Final
+from pathlib import Path, PurePath
+from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -34,11 +34,20 @@ KEY_SCHEMES: Final = ("Bearer ", "DeepL-Auth-Key ")  # what precedes a key in th
 KEY_FIELDS: Final = ("api_key", "auth_key")
 SECONDS_PER_MINUTE: Final = 60.0
 MAX_REMEMBERED_CLIENTS: Final = 100_000
+FILE_FIELD: Final = "file"  # the field of a form whose file may be a document of any kind
+MAX_NAME_CHARACTERS: Final = 100  # of the name of a file; the rest, at its start, is dropped
 
 Fields = dict[str, Any]
 Handler = Callable[["Call", Fields], Awaitable[Any]]
 Shape = Callable[[int, str], Any]
 """A function (status, message) that makes the body of a protocol's error response."""
+
+
+class Upload(NamedTuple):
+    """A file in a form. name: its file name, in one line and without folders"""
+
+    name: str
+    content: bytes
 
 
 @dataclass(frozen=True)
@@ -68,8 +77,9 @@ class Call:
     async def fields(self) -> Fields:
         """The parameters in the URL and in the body, which is JSON or a form. Repeated parameters become a list.
 
-        A JSON field that is null counts as missing.
+        A JSON field that is null counts as missing. The file in the field `file` becomes an Upload; other files are texts.
         """
+        pairs: list[tuple[str, Any]]
         if not self.body:
             return _joined(self.query)
         if self.content_type == "multipart/form-data":
@@ -86,7 +96,7 @@ class Call:
                 raise ProblemError(400, f"the body is not a valid form: {quoted(error)}") from None
         return _joined([*self.query, *pairs])
 
-    async def _multipart(self) -> list[tuple[str, str]]:
+    async def _multipart(self) -> list[tuple[str, Any]]:
         async def stream() -> Any:
             yield self.body
 
@@ -95,12 +105,7 @@ class Call:
             parsed = await MultiPartParser(
                 headers, stream(), max_fields=MAX_FIELDS, max_part_size=len(self.body)
             ).parse()
-            pairs = []
-            for name, value in parsed.multi_items():
-                text = (await value.read()).decode() if isinstance(value, UploadFile) else value
-                pairs.append((name, text))
-                (name + text).encode()  # raises ValueError for surrogates, which some charsets produce
-            return pairs
+            return [await _field_of_form(name, value) for name, value in parsed.multi_items()]
         except (MultiPartException, ValueError, KeyError) as error:
             raise ProblemError(400, f"the body is not a valid multipart form: {quoted(error)}") from None
 
@@ -114,13 +119,24 @@ class Call:
         return _as_utf8(self.headers.get("x-api-key", "")) or next((key for key in found if isinstance(key, str)), "")
 
 
+async def _field_of_form(name: str, value: UploadFile | str) -> tuple[str, Any]:
+    """The name and value of a field of a multipart form. Raises ValueError for invalid text."""
+    if isinstance(value, UploadFile):
+        content = await value.read()
+        if name == FILE_FIELD:
+            return name, Upload(quoted(PurePath(value.filename or name).name[-MAX_NAME_CHARACTERS:]), content)
+        value = content.decode()
+    (name + value).encode()  # raises ValueError for surrogates, which some charsets produce
+    return name, value
+
+
 def _as_utf8(header: str) -> str:
     """Decode a header as UTF-8, because Starlette decodes it as Latin-1."""
     return header.encode("latin-1").decode(errors="replace")
 
 
-def _joined(pairs: list[tuple[str, str]]) -> Fields:
-    values: dict[str, list[str]] = {}
+def _joined(pairs: Sequence[tuple[str, Any]]) -> Fields:
+    values: dict[str, list[Any]] = {}
     for name, value in pairs:
         values.setdefault(name, []).append(value)
     return {name: given[0] if len(given) == 1 else given for name, given in values.items()}
