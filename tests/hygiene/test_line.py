@@ -36,6 +36,7 @@ ALLOWED = {  # between extensions, by the tree of docs/explanation/design.md
     ("methods", "fast"),
     ("methods", "vocabularies"),
     ("searches", "methods"),
+    ("serve", "documents"),
     ("serve", "texts"),
     ("sweep", "watch"),
     ("toolkits", "vocabularies"),

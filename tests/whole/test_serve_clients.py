@@ -287,12 +287,12 @@ def test_deepl_clients_work(serve):
     assert ask("/v2/languages?type=target", method="GET")[1][0]["language"] == "DE"
     assert ask("/v2/glossary-language-pairs", method="GET") == (
         200,
-        {"supported_languages": []},
+        {"supported_languages": [{"source_lang": "en", "target_lang": "de"}]},
     )  # Weblate queries this
     for name, value in (
         ("formality", "more"),
         ("formality", "rude"),
-        ("glossary_id", "g"),
+        ("style_id", "g"),
         ("custom_instructions", ["x"]),
     ):
         status, content = ask(DEEPL, {**own_client, name: value})

@@ -6,12 +6,12 @@ import math
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -36,6 +36,8 @@ KEY_SCHEMES: Final = ("Bearer ", "DeepL-Auth-Key ")  # what precedes a key in th
 KEY_FIELDS: Final = ("api_key", "auth_key")
 SECONDS_PER_MINUTE: Final = 60.0
 MAX_REMEMBERED_CLIENTS: Final = 100_000
+FILE_FIELD: Final = "file"  # the field of a form whose file may be a document of any kind
+MAX_NAME_CHARACTERS: Final = 100  # of the name of a file; the rest, at its start, is dropped
 
 NO_PARAMETERS: Final = MappingProxyType[str, str]({})
 
@@ -43,6 +45,13 @@ Fields = dict[str, Any]
 Handler = Callable[["Call", Fields], Awaitable[Any]]
 Shape = Callable[[int, str], Any]
 """A function (status, message) that makes the body of a protocol's error response."""
+
+
+class Upload(NamedTuple):
+    """A file in a form. name: its file name, in one line and without folders"""
+
+    name: str
+    content: bytes
 
 
 @dataclass(frozen=True)
@@ -72,8 +81,9 @@ class Call:
     async def fields(self) -> Fields:
         """The parameters in the URL and in the body, which is JSON or a form. Repeated parameters become a list.
 
-        A JSON field that is null counts as missing.
+        A JSON field that is null counts as missing. The file in the field `file` becomes an Upload; other files are texts.
         """
+        pairs: list[tuple[str, Any]]
         if not self.body:
             return _joined(self.query)
         if self.content_type == "multipart/form-data":
@@ -90,7 +100,7 @@ class Call:
                 raise ProblemError(400, f"the body is not a valid form: {quoted(error)}") from None
         return _joined([*self.query, *pairs])
 
-    async def _multipart(self) -> list[tuple[str, str]]:
+    async def _multipart(self) -> list[tuple[str, Any]]:
         async def stream() -> Any:
             yield self.body
 
@@ -98,12 +108,7 @@ class Call:
             parsed = await MultiPartParser(
                 Headers(self.headers), stream(), max_fields=MAX_FIELDS, max_part_size=len(self.body)
             ).parse()
-            pairs = []
-            for name, value in parsed.multi_items():
-                text = (await value.read()).decode() if isinstance(value, UploadFile) else value
-                pairs.append((name, text))
-                (name + text).encode()  # raises ValueError for surrogates, which some charsets produce
-            return pairs
+            return [await _field_of_form(name, value) for name, value in parsed.multi_items()]
         except (MultiPartException, ValueError, KeyError) as error:
             raise ProblemError(400, f"the body is not a valid multipart form: {quoted(error)}") from None
 
@@ -117,13 +122,24 @@ class Call:
         return _as_utf8(self.headers.get("x-api-key", "")) or next((key for key in found if isinstance(key, str)), "")
 
 
+async def _field_of_form(name: str, value: UploadFile | str) -> tuple[str, Any]:
+    """The name and value of a field of a multipart form. Raises ValueError for invalid text."""
+    if isinstance(value, UploadFile):
+        content = await value.read()
+        if name == FILE_FIELD:
+            return name, Upload(quoted(PurePath(value.filename or name).name[-MAX_NAME_CHARACTERS:]), content)
+        value = content.decode()
+    (name + value).encode()  # raises ValueError for surrogates, which some charsets produce
+    return name, value
+
+
 def _as_utf8(header: str) -> str:
     """Decode a header as UTF-8, because Starlette decodes it as Latin-1."""
     return header.encode("latin-1").decode(errors="replace")
 
 
-def _joined(pairs: list[tuple[str, str]]) -> Fields:
-    values: dict[str, list[str]] = {}
+def _joined(pairs: Sequence[tuple[str, Any]]) -> Fields:
+    values: dict[str, list[Any]] = {}
     for name, value in pairs:
         values.setdefault(name, []).append(value)
     return {name: given[0] if len(given) == 1 else given for name, given in values.items()}

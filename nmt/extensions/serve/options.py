@@ -43,6 +43,9 @@ class ServeOptions:
     timeout: float = opt(60.0, "maximum seconds per request", group="Limits", common=True, above=0)
     max_body: float = opt(2.0, "largest request body, in MiB", group="Limits", above=0)
     max_characters: int = opt(100_000, "maximum number of characters in one request", group="Limits", minimum=1)
+    max_document_characters: int = opt(
+        1_000_000, "maximum number of characters in one document", group="Limits", minimum=1
+    )
     max_texts: int = opt(1000, "maximum number of texts in one request", group="Limits", minimum=1)
     max_waiting: int = opt(10_000, "maximum number of lines waiting for one model", group="Limits", minimum=1)
     max_connections: int = opt(1000, "maximum number of simultaneous connections", group="Limits", minimum=1)

@@ -1,48 +1,84 @@
-"""DeepL's protocol, version 2 (https://developers.deepl.com/docs): texts as JSON or form data."""
+"""DeepL's protocol (https://developers.deepl.com/docs): texts as JSON or form data, documents, and glossaries."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NoReturn
 
+import langcodes
 from starlette.routing import BaseRoute
 
 from nmt import register
 from nmt.extensions.serve.calls import Call, Fields
-from nmt.extensions.serve.codes import language_name, nearest_code
+from nmt.extensions.serve.codes import language_name, nearest_code, standard_code
+from nmt.extensions.serve.deepl_documents import DocumentCalls, uploaded
+from nmt.extensions.serve.deepl_glossaries import GlossaryCalls, base_code
 from nmt.extensions.serve.models import known_languages
 from nmt.extensions.serve.problems import ProblemError
 from nmt.extensions.serve.protocol import ClientProtocol
-from nmt.extensions.serve.service import Choice
+from nmt.extensions.serve.protocols.options import DeepLOptions
+from nmt.extensions.serve.service import Choice, Service
 from nmt.extensions.serve.tag_rules import Disguise, TagRules
+from nmt.extensions.texts.glossary import Glossary
 from nmt.extensions.texts.passes.options import MarkupName
 from nmt.extensions.texts.text_steps import TextSettings
-from nmt.options import NoOptions
 from nmt.translate.results import Translation
 
 NO_NEWLINES: Final = "nonewlines"  # a value of split_sentences that turns line breaks into spaces
 NO_LIMIT: Final = 1 << 40  # reported as the monthly limit of characters
-REFUSED_FIELDS: Final = ("glossary_id", "glossary_ids", "style_id", "custom_instructions", "translation_memory_id")
+REFUSED_FIELDS: Final = ("style_id", "custom_instructions", "translation_memory_id")
 IGNORED_FORMALITY: Final = ("default", "prefer_more", "prefer_less")  # preferences, which a translation may ignore
 TAGS: Final[dict[object, MarkupName]] = {None: "none", "": "none", "html": "html", "xml": "xml"}
+UNSUPPORTED_CALLS: Final = ("/v2/write", "/v3/style_rules", "/v3/translation_memories", "/v3/voice", "/v2/admin")
+DEEPL_CODES: Final = {"no": "nb", "fil": "tl"}  # where DeepL's code of a language differs from the standard one
+# Target languages that DeepL's clients know only with a region or script, and what DeepL calls them.
+REGIONS: Final = {
+    "en": {"EN-GB": "English (British)", "EN-US": "English (American)"},
+    "pt": {"PT-BR": "Portuguese (Brazilian)", "PT-PT": "Portuguese (European)"},
+}
+CHINESE: Final = {
+    "Hans": {"ZH": "Chinese (simplified)", "ZH-HANS": "Chinese (simplified)"},
+    "Hant": {"ZH-HANT": "Chinese (traditional)"},
+}
 
 
-@register("protocol", "deepl", NoOptions)
+@register("protocol", "deepl", DeepLOptions)
 class DeepL(ClientProtocol):
-    """DeepL's protocol, version 2: texts as JSON or form data."""
+    """DeepL's protocol: texts as JSON or form data, documents, and glossaries."""
+
+    def __init__(self, options: Any, service: Service) -> None:
+        super().__init__(options, service)
+        self._glossaries = GlossaryCalls(service, options.glossaries)
+        self._documents = DocumentCalls(service)
 
     def routes(self) -> list[BaseRoute]:
-        """/v2/translate, /v2/languages, /v2/usage, and an empty list of glossaries."""
+        """The calls of DeepL's version 2, and those of version 3 for glossaries."""
         handlers = {
-            "translate": self.translate,
-            "languages": self.languages,
-            "usage": self.usage,
-            "glossary-language-pairs": self.glossary_pairs,
+            "/v2/translate": self.translate,
+            "/v2/languages": self.languages,
+            "/v2/usage": self.usage,
+            **self._documents.handlers,
         }
-        return [self.route(f"/v2/{name}", handler) for name, handler in handlers.items()]
+        return [
+            *(self.route(path, handler) for path, handler in handlers.items()),
+            self.route("/v2/document", self.translate_document, "POST"),
+            *(
+                self.route(path, handler, method)
+                for path, by_method in self._glossaries.handlers.items()
+                for method, handler in by_method.items()
+            ),
+            *(
+                self.route(path + rest, self.refuse, "GET", "POST", "PUT", "PATCH", "DELETE")
+                for path in UNSUPPORTED_CALLS
+                for rest in ("", "/{rest:path}")
+            ),
+        ]
 
     def error(self, status: int, message: str) -> dict[str, str]:
         return {"message": message}
 
-    async def translate(self, _: Call, fields: Fields) -> dict[str, Any]:
+    async def refuse(self, _: Call, __: Fields) -> NoReturn:
+        raise ProblemError(404, "This server does not support this call: it translates texts and documents.")
+
+    async def translate(self, call: Call, fields: Fields) -> dict[str, Any]:
         texts = fields.get("text")
         texts = texts if isinstance(texts, list) else [texts]
         if not texts or not all(isinstance(text, str) for text in texts):
@@ -50,8 +86,9 @@ class DeepL(ClientProtocol):
         _refuse(fields)
         if not isinstance(context := fields.get("context", ""), str):
             raise ProblemError(400, "Value for 'context' not supported.")
-        settings = _settings(fields)
-        choices = await self._choices(texts, _code(fields, "source_lang"), _code(fields, "target_lang"))
+        source, target = self._direction(fields)
+        settings = _settings(fields, await self._glossaries.chosen(call, fields, source, target))
+        choices = await self.service.choices(texts, source, target)
         has_breaks = fields.get("split_sentences") != NO_NEWLINES
         disguise = Disguise(_rules(fields), texts)
         lines = [
@@ -59,36 +96,38 @@ class DeepL(ClientProtocol):
             for text, choice in zip(texts, choices, strict=True)
         ]
         translated = await self.service.translated([choice.model for choice in choices], lines, settings, context)
-        rows = [
-            {
-                "detected_source_language": choice.language.upper(),
-                "text": disguise.taken_off(translation.text),
-                "billed_characters": len(text),
-                **_warnings(translation, disguise),
-            }
-            for text, choice, translation in zip(texts, choices, translated, strict=True)
-        ]
-        return {"translations": rows}
+        return {
+            "translations": [
+                _row(text, choice, translation, disguise)
+                for text, choice, translation in zip(texts, choices, translated, strict=True)
+            ]
+        }
 
-    async def _choices(self, texts: Sequence[str], source: str | None, target: str | None) -> list[Choice]:
-        """Choose the model for each text. For an unsupported language, raises a ProblemError that names the field."""
+    async def translate_document(self, call: Call, fields: Fields) -> dict[str, str]:
+        upload = uploaded(fields)
+        _refuse(fields)
+        source, target = self._direction(fields)
+        glossary = await self._glossaries.chosen(call, fields, source, target)
+        return self._documents.add(self._glossaries.owner(call, fields), upload, source, target, glossary)
+
+    def _direction(self, fields: Fields) -> tuple[str | None, str]:
+        """The languages that a request names. For an unsupported one, raises a ProblemError that names the field."""
+        source, target = _code(fields, "source_lang"), _code(fields, "target_lang")
         known = known_languages(self.service.models)
         targets = dict.fromkeys(code for source_targets in known.values() for code in source_targets)
         if target is None or nearest_code(target, [*known, *targets]) is None:
             raise _unsupported("target_lang", targets)
         if source is not None and nearest_code(source, [*known, *targets]) is None:
             raise _unsupported("source_lang", known)
-        return await self.service.choices(texts, source, target)
+        return source, target
 
     async def languages(self, _: Call, fields: Fields) -> list[dict[str, Any]]:
         targets = known_languages(self.service.models)
-        codes = dict.fromkeys(code for source_targets in targets.values() for code in source_targets)
         if fields.get("type", "source") == "source":
-            return [{"language": code.upper(), "name": language_name(code)} for code in targets]
-        return [{"language": code.upper(), "name": language_name(code), "supports_formality": False} for code in codes]
-
-    async def glossary_pairs(self, _: Call, __: Fields) -> dict[str, list[str]]:
-        return {"supported_languages": []}
+            codes = dict.fromkeys(_deepl_code(base_code(code)) for code in targets)
+            return [{"language": code, "name": language_name(code)} for code in codes]
+        names = dict(row for own in targets.values() for code in own for row in _target_names(code))
+        return [{"language": code, "name": name, "supports_formality": False} for code, name in names.items()]
 
     async def usage(self, _: Call, __: Fields) -> dict[str, int]:
         return {"character_count": self.service.characters, "character_limit": NO_LIMIT}
@@ -106,14 +145,43 @@ def _refuse(fields: Fields) -> None:
         raise ProblemError(400, "Value for 'formality' not supported.")
 
 
-def _settings(fields: Fields) -> TextSettings:
+def _settings(fields: Fields, glossary: Glossary | None) -> TextSettings:
     """The settings that tag_handling and split_sentences request."""
     tags, split = fields.get("tag_handling"), fields.get("split_sentences")
     if not isinstance(tags, str | None) or tags not in TAGS:
         raise ProblemError(400, "Value for 'tag_handling' not supported.")
     if split not in (None, "", "0", "1", 0, 1, False, True, NO_NEWLINES):
         raise ProblemError(400, "Value for 'split_sentences' not supported.")
-    return TextSettings(split=split not in ("0", 0), markup=TAGS[tags], check=True)
+    return TextSettings(split=split not in ("0", 0), markup=TAGS[tags], glossary=glossary, check=True)
+
+
+def _row(text: str, choice: Choice, translation: Translation, disguise: Disguise) -> dict[str, Any]:
+    """The answer for a text."""
+    return {
+        "detected_source_language": _deepl_code(base_code(choice.language)),
+        "text": disguise.taken_off(translation.text),
+        "billed_characters": len(text),
+        **_warnings(translation, disguise),
+    }
+
+
+def _deepl_code(code: str) -> str:
+    return DEEPL_CODES.get(code, code).upper()
+
+
+def _target_names(code: str) -> Iterator[tuple[str, str]]:
+    """Yield the codes, with names, by which clients may ask for a target language."""
+    standard, base = standard_code(code), base_code(code)
+    tag = langcodes.get(standard)
+    if base == "zh":
+        yield from CHINESE[tag.maximize().script or ""].items()
+    elif base in REGIONS and not tag.territory:
+        yield from REGIONS[base].items()
+    elif base in REGIONS:
+        yield standard.upper(), REGIONS[base].get(standard.upper(), language_name(code))
+    else:
+        codes = [standard, base] if tag.territory and not tag.script else [standard]
+        yield from ((_deepl_code(own), language_name(code)) for own in codes)
 
 
 def _warnings(translation: Translation, disguise: Disguise) -> dict[str, Any]:

@@ -1,0 +1,158 @@
+"""DeepL's calls for documents: upload one, ask for its status, and download its translation."""
+
+import asyncio
+import hmac
+import secrets
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import PurePath
+from typing import Any, Final, Literal
+
+from starlette.responses import Response
+
+from nmt.errors import quoted
+from nmt.extensions.serve.calls import FILE_FIELD, Call, Fields, Upload, problem_of
+from nmt.extensions.serve.documents import TranslatedDocument, translate_document
+from nmt.extensions.serve.problems import ProblemError
+from nmt.extensions.serve.service import Service
+from nmt.extensions.texts.glossary import Glossary
+
+MAX_DOCUMENTS: Final = 100  # per key: those that wait, are translated, or can be downloaded
+MAX_TOTAL_BYTES: Final = 256 << 20  # of the documents of all keys
+MAX_RUNNING: Final = 2  # documents of one key that are translated at the same time
+KEPT_SECONDS: Final = 3600.0  # how long a translation can be downloaded
+PATIENCE_SECONDS: Final = 2.0  # how long a call for the status waits: short documents are done by then
+RETRY_SECONDS: Final = 10
+State = Literal["queued", "translating", "done", "error"]
+
+
+@dataclass
+class _Job:
+    """A document and its translation.
+
+    size: bytes that it takes
+    share: of its texts that are translated, from 0 to 1
+    """
+
+    owner: str
+    name: str
+    size: int
+    key: str = field(default_factory=lambda: secrets.token_hex(32).upper())
+    state: State = "queued"
+    began: float = 0.0
+    share: float = 0.0
+    result: TranslatedDocument | None = None
+    error: str = ""
+    task: asyncio.Task[None] | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in ("done", "error")
+
+
+class DocumentCalls:
+    """The handlers of the calls. Documents stay in memory: until they are downloaded, for an hour, or until the server ends."""
+
+    def __init__(self, service: Service) -> None:
+        self._service, self._jobs = service, dict[str, _Job]()
+        self._turns: Mapping[str, asyncio.Semaphore] = defaultdict(partial(asyncio.Semaphore, MAX_RUNNING))
+
+    @property
+    def handlers(self) -> Mapping[str, Callable[[Call, Fields], Any]]:
+        """The handlers by path. /v2/document is missing, because it also needs languages and a glossary: call `add`."""
+        return {"/v2/document/{number}": self.status, "/v2/document/{number}/result": self.download}
+
+    def add(
+        self, owner: str, upload: Upload, source: str | None, target: str, glossary: Glossary | None
+    ) -> dict[str, str]:
+        """Start to translate a document. Raises ProblemError if there are too many.
+
+        owner: see `GlossaryCalls.owner`
+        returns: the answer to the upload
+        """
+        self._make_room(owner, len(upload.content))
+        job, number = _Job(owner, upload.name, len(upload.content)), secrets.token_hex(16).upper()
+        job.task = asyncio.ensure_future(self._translate(number, job, upload, source, target, glossary))
+        self._jobs[number] = job
+        return {"document_id": number, "document_key": job.key}
+
+    def _make_room(self, owner: str, size: int) -> None:
+        """Forget the oldest translations of a client if there are too many documents. Raises ProblemError."""
+        over = [number for number, job in self._jobs.items() if job.owner == owner and job.is_over]
+        while (
+            sum(job.owner == owner for job in self._jobs.values()) >= MAX_DOCUMENTS
+            or sum(job.size for job in self._jobs.values()) + size > MAX_TOTAL_BYTES
+        ):
+            if not over:
+                headers = {"Retry-After": str(RETRY_SECONDS)}
+                raise ProblemError(429, "too many documents are waiting (try again later)", headers)
+            del self._jobs[over.pop(0)]
+
+    async def _translate(
+        self, number: str, job: _Job, upload: Upload, source: str | None, target: str, glossary: Glossary | None
+    ) -> None:
+        def progress(share: float) -> None:
+            job.share = share
+
+        async with self._turns[job.owner]:
+            job.state, job.began = "translating", time.monotonic()
+            try:
+                job.result = await translate_document(self._service, upload, source, target, glossary, progress)
+                job.state, job.size = "done", len(job.result.content)
+            except Exception as error:
+                problem = problem_of(error, f"document {number}", self._service.options.timeout)
+                job.state, job.error, job.size = "error", str(problem), 0
+        asyncio.get_running_loop().call_later(KEPT_SECONDS, self._jobs.pop, number, None)
+
+    async def status(self, call: Call, fields: Fields) -> dict[str, Any]:
+        number, job = self._found(call, fields)
+        if job.task is not None:
+            await asyncio.wait([job.task], timeout=PATIENCE_SECONDS)
+        answer: dict[str, Any] = {"document_id": number, "status": job.state}
+        if job.state == "translating":
+            seconds = time.monotonic() - job.began
+            answer["seconds_remaining"] = round(seconds * (1 / job.share - 1)) + 1 if job.share else RETRY_SECONDS
+        elif job.state == "error":
+            answer |= {"error_message": job.error, "message": job.error}
+        elif job.result is not None:
+            answer["billed_characters"] = job.result.characters
+            if job.result.report:
+                answer["report"] = job.result.report
+            if job.result.warnings:
+                answer["warnings"] = job.result.warnings
+        return answer
+
+    async def download(self, call: Call, fields: Fields) -> Response:
+        number, job = self._found(call, fields)
+        if job.result is None:
+            if job.state == "error":
+                raise ProblemError(400, f"the document could not be translated: {job.error}")
+            raise ProblemError(503, "the document is not translated yet", {"Retry-After": "1"})
+        del self._jobs[number]
+        return Response(job.result.content, media_type="application/octet-stream")
+
+    def _found(self, call: Call, fields: Fields) -> tuple[str, _Job]:
+        """The document that a call names, if the call also knows its key. Raises ProblemError."""
+        number, key = call.path["number"], fields.get("document_key")
+        job = self._jobs.get(number)
+        if job is None or not isinstance(key, str) or not hmac.compare_digest(key.encode(), job.key.encode()):
+            raise ProblemError(404, "document not found: it is unknown, expired or downloaded, or the key is wrong")
+        return number, job
+
+
+def uploaded(fields: Fields) -> Upload:
+    """The document in a request. Raises ProblemError."""
+    upload, name, wanted = (fields.get(field) for field in (FILE_FIELD, "filename", "output_format"))
+    if not isinstance(upload, Upload):
+        raise ProblemError(400, "Value for 'file' not supported: send a file as multipart/form-data.")
+    if isinstance(name, str) and name:
+        upload = Upload(quoted(PurePath(name).name), upload.content)
+    ending = PurePath(upload.name).suffix.lower()
+    if wanted and f".{wanted}".lower() != ending:
+        raise ProblemError(
+            400, f"Value for 'output_format' not supported: documents stay in their format, {ending[1:]}."
+        )
+    return upload
