@@ -119,6 +119,10 @@ def ask_all(ask, text, source, target):
         (("he", "id"), ("iw", "in")),
         (("sr-Latn", "fil"), ("SR", "tl")),
         (("en_US", "xx"), ("en_US.UTF-8", "XX")),
+        (("en", "pt-BR"), ("en", "pb")),
+        (("en", "zh-Hant"), ("en", "zt")),
+        (("en", "sr-Cyrl"), ("en", "sr@cyrillic")),
+        (("eng_Latn", "zho_Hans"), ("en", "zh-cn")),
     ],
 )
 def test_language_codes_of_clients_match_the_languages_of_models(serve, own, asked):
@@ -157,7 +161,10 @@ def test_each_protocol_rejects_unsupported_languages_and_lists_the_supported_one
         status, content = ask(path, body)
         assert status == (404 if path == OPENAI else 400)
         message = json.dumps(content).lower()
-        assert not asked[1] or own[0].lower() in message or own[1].lower() in message
+        if path == LIBRE:  # its clients expect these words
+            assert "is not supported" in message or "missing" in message
+        else:
+            assert not asked[1] or own[0].lower() in message or own[1].lower() in message
 
 
 def test_the_model_with_the_closest_language_translates(serve):
@@ -269,6 +276,48 @@ def test_libretranslate_clients_work(serve):
         {"code": "en", "name": "English", "targets": ["de"]},
         {"code": "de", "name": "German", "targets": []},
     ]
+
+
+def test_libretranslate_answers_as_its_own_tests_expect(serve):
+    """The requests of LibreTranslate's test suite, with the statuses and the error texts that it asserts."""
+    ask = serve({"en-es": ("en", "es"), "es-en": ("es", "en")})
+    assert ask("/detect", b"q=Hello", **FORM)[1][0].keys() == {"language", "confidence"}
+    status, content = ask("/detect", b"", **FORM)
+    assert (status, content) == (400, {"error": "Invalid request: missing q parameter"})
+    hello = {"q": ["Hello", "World"], "source": "en", "target": "es", "format": "text"}
+    assert ask(LIBRE, hello) == (200, {"translatedText": ["«Hello»", "«World»"]})
+    assert ask(LIBRE, urlencode({**hello, "q": "Hello", "target": "zz"}).encode(), **FORM) == (
+        400,
+        {"error": "zz is not supported"},
+    )
+    assert ask(LIBRE, b"source=en&target=es", **FORM) == (400, {"error": "Invalid request: missing q parameter"})
+    assert ask("/health", method="GET") == (200, {"status": "ok"})
+    for path, wrong in (("/detect", "GET"), ("/languages", "POST"), ("/health", "POST"), ("/spec", "POST")):
+        assert ask(path, method=wrong, content_type="")[0] == 405
+    # argostranslate posts an empty form.
+    assert ask("/languages", **FORM) == ask("/languages", method="GET")
+    assert ask("/suggest", {**hello, "s": "Hola"})[0] == 403
+    status, settings = ask("/frontend/settings", method="GET")
+    assert status == 200 and not settings["keyRequired"]
+    assert settings["language"] == {
+        "source": {"code": "en", "name": "English"},
+        "target": {"code": "es", "name": "Spanish"},
+    }
+
+
+def test_the_description_of_libretranslates_protocol_lists_its_routes(serve):
+    """Every route and method exists, and every reference leads to a definition."""
+    ask = serve({"m": ("en", "de")})
+    status, document = ask("/spec", method="GET")
+    assert status == 200 and document["swagger"] == "2.0" and "{version}" not in document["info"]["version"]
+    for path, methods in document["paths"].items():
+        for method in methods:
+            assert ask(path, method=method.upper())[0] not in (404, 405)
+    text = json.dumps(document)
+    references = set(re.findall(r"#/definitions/(\w+)", text))
+    assert references == set(document["definitions"])
+    fields = {row["name"] for row in document["paths"]["/translate"]["post"]["parameters"]}
+    assert fields == {"q", "source", "target", "format", "alternatives", "api_key"}
 
 
 def test_deepl_clients_work(serve):
