@@ -38,7 +38,8 @@ class Echo(FakeTranslator):
 
     def answer(self, text):
         warnings = {kind: f"{kind} something" for kind in ("lost", TRUNCATED) if kind in text}
-        return Translation([Candidate(f"«{text}»" if self.marks else text, [], 0.0, 0.0)], warnings=warnings)
+        texts = [f"«{text}»", f"second «{text}»"] if self.marks else [text]
+        return Translation([Candidate(one, [], 0.0, 0.0) for one in texts], warnings=warnings)
 
 
 @pytest.fixture(scope="module")
@@ -67,13 +68,25 @@ class Asked:
         monkeypatch.setattr(models, "open_translator", open_echo)
         self.options = ServeOptions(model=tuple(map(str, paths)), **options)
 
+    def service(self):
+        return Service(self.options, models.Models(self.options, registry.choose("decoder", "beam", {})), Metrics())
+
+    def lines(self, text):
+        """The translation of a message of Marian's protocol."""
+
+        async def translated():
+            service = self.service()
+            translation = await service.translated_lines(service.models.find(), text)
+            await service.models.close()
+            return translation
+
+        return asyncio.run(translated())
+
     def __call__(self, path, body=b"", method="POST", **headers):
         """Returns (status, content), the content parsed if it is JSON."""
 
         async def exchange():
-            service = Service(
-                self.options, models.Models(self.options, registry.choose("decoder", "beam", {})), Metrics()
-            )
+            service = self.service()
             asked = Exchange(
                 application(service), path, body, {k.replace("_", "-"): v for k, v in headers.items()}, method
             )
@@ -420,6 +433,111 @@ def test_openai_clients_work(serve):
             else [content["choices"][0]["message"]]
         )
         assert "".join(chunk.get("content", "") for chunk in chunks) == "«One.»\n==PART==\n«==OTHER==»\n==PART=="
+
+
+PROMPTS = {  # as real programs send them, with the pattern that the how-to page lists for each
+    "gpt-po-translator": (
+        "Translate the following text from English to German. Return only the direct translation without any explanation. "
+        "Here is the text to translate:\nOpen %(name)s.\nNow.",
+        r"Here is the text to translate:\n(.*)",
+    ),
+    "pdf2zh": (
+        "Translate the following markdown source text to de. Keep the formula notation {v*} unchanged.\n\n"
+        "Source Text: Open %(name)s.\nNow.\n\nTranslated Text:",
+        r"Source Text: (.*)\n\nTranslated Text:",
+    ),
+    "babeldoc": (
+        ";; Treat next line as plain text input and translate it into de, output translation ONLY. NO notes. Input:\n\n"
+        "Open %(name)s.\nNow.",
+        r"Input:\n\n(.*)",
+    ),
+    "deep-translator": (
+        'Translate the text below into german.\nText: "Open %(name)s.\nNow."',
+        r'^Translate the text below into .*?\nText: "(.*)"$',
+    ),
+    "tinbox": ("Open %(name)s.\nNow.\n\nTranslation without commentary:", r"(.*)\n\nTranslation without commentary:"),
+}
+
+
+@pytest.mark.parametrize("program", PROMPTS)
+def test_a_pattern_finds_the_text_in_the_prompt_of_a_program(serve, program):
+    prompt, pattern = PROMPTS[program]
+    ask = serve({"m": ("en", "de")}, prompt_pattern=("nowhere (.*)", pattern))
+    for stream in (False, True):
+        body = {"model": "m", "messages": [{"role": "user", "content": prompt}], "stream": stream}
+        content = ask(OPENAI, body)[1]
+        choices = [chunk["choices"][0] for _, chunk in events_of(content)[:-1]] if stream else content["choices"]
+        text = "".join(choice["delta" if stream else "message"].get("content", "") for choice in choices)
+        assert text == "«Open %(name)s.»\n«Now.»"
+    content = ask(OPENAI, {"model": "m", "messages": [{"role": "user", "content": "A text without a prompt."}]})[1]
+    assert content["choices"][0]["message"]["content"] == "«A text without a prompt.»"
+
+
+@pytest.mark.parametrize("pattern", ["Text: .*", "Text: (.*"])
+def test_a_pattern_without_a_group_is_refused_at_the_start(pattern):
+    with pytest.raises(ValueError, match="--prompt-pattern"):
+        ServeOptions(model=("m",), prompt_pattern=(pattern,))
+
+
+def test_openai_choices_are_different_translations(serve):
+    ask = serve({"m": ("en", "de")})
+    rules = {"role": "system", "content": "Keep this line:\n==PART=="}
+    body = {"model": "m", "messages": [rules, {"role": "user", "content": "One.\n==PART==\nTwo."}], "n": 2}
+    content = ask(OPENAI, body)[1]
+    assert [choice["index"] for choice in content["choices"]] == [0, 1]
+    texts = [choice["message"]["content"] for choice in content["choices"]]
+    assert texts == ["«One.»\n==PART==\n«Two.»", "second «One.»\n==PART==\nsecond «Two.»"]
+    assert content["usage"]["completion_tokens"] == sum(len(text.split()) for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("response_format", {"type": "json_object"}),
+        ("response_format", {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}),
+        ("tools", [{"type": "function", "function": {"name": "f"}}]),
+        ("functions", [{"name": "f"}]),
+        ("n", 21),
+        ("n", 0),
+    ],
+)
+def test_openai_settings_that_a_translation_cannot_follow_are_refused(serve, name, value):
+    ask = serve({"m": ("en", "de")})
+    asked = {"model": "m", "messages": [{"role": "user", "content": "One."}]}
+    status, content = ask(OPENAI, {**asked, name: value})
+    assert status == 400 and name in content["error"]["message"]
+    assert ask(OPENAI, {**asked, "n": 2, "stream": True})[0] == 400
+
+
+def test_openai_settings_of_the_sampling_change_nothing(serve):
+    ask = serve({"m": ("en", "de")})
+    asked = {"model": "m", "messages": [{"role": "user", "content": "One. Two."}]}
+    ignored = {
+        "max_tokens": 1, "max_completion_tokens": 1, "stop": ["Two"], "temperature": 2, "top_p": 0.1, "seed": 1, "user": "u",
+        "response_format": {"type": "text"}, "tools": [], "logit_bias": {}, "presence_penalty": 1, "logprobs": False, "n": None,
+    }  # fmt: skip
+    assert ask(OPENAI, {**asked, **ignored})[1]["choices"] == ask(OPENAI, asked)[1]["choices"]
+
+
+@pytest.mark.parametrize(
+    "text", ["Open %s now.", "Dear {name}, hello.", "See {{x}} here.", "%(count)d files are here."]
+)
+def test_each_protocol_keeps_the_placeholders_of_a_text(serve, monkeypatch, text):
+    """The model loses them, unless they have the form of a code such as X1."""
+
+    def lossy(_, source):
+        return Translation([Candidate(re.sub(r"[{}%$]+\(?\w*\)?\w*[{}]*", "", source), [], 0.0, 0.0)])
+
+    monkeypatch.setattr(Echo, "answer", lossy)
+    ask = serve({"m": ("en", "de")})
+    assert [row[1] for row in ask_all(ask, text, "en", "de")] == [text] * 2
+    _, content = ask(OPENAI, {"model": "m", "messages": [{"role": "user", "content": text}]})
+    assert content["choices"][0]["message"]["content"] == text
+    for more in ({}, {"split": True}, {"check": True}):
+        assert ask(OWN, {"text": ["Hello.", text], **more})[1]["translations"][1] == {"translation": text}
+    assert ask(OWN, {"text": text, "check": False})[1]["translations"][0]["translation"] != text
+    assert ask.lines(text) == text  # Marian's protocol
+    assert ask(OWN, {"text": text, "check": True, "alignment": True})[0] == 400
 
 
 # Texts that a perfect model returns: two sentences and the characters around them, in twenty scripts.
