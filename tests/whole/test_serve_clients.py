@@ -38,7 +38,8 @@ class Echo(FakeTranslator):
 
     def answer(self, text):
         warnings = {kind: f"{kind} something" for kind in ("lost", TRUNCATED) if kind in text}
-        return Translation([Candidate(f"«{text}»" if self.marks else text, [], 0.0, 0.0)], warnings=warnings)
+        texts = [f"«{text}»", f"second «{text}»"] if self.marks else [text]
+        return Translation([Candidate(one, [], 0.0, 0.0) for one in texts], warnings=warnings)
 
 
 @pytest.fixture(scope="module")
@@ -67,13 +68,25 @@ class Asked:
         monkeypatch.setattr(models, "open_translator", open_echo)
         self.options = ServeOptions(model=tuple(map(str, paths)), **options)
 
+    def service(self):
+        return Service(self.options, models.Models(self.options, registry.choose("decoder", "beam", {})), Metrics())
+
+    def lines(self, text):
+        """The translation of a message of Marian's protocol."""
+
+        async def translated():
+            service = self.service()
+            translation = await service.translated_lines(service.models.find(), text)
+            await service.models.close()
+            return translation
+
+        return asyncio.run(translated())
+
     def __call__(self, path, body=b"", method="POST", **headers):
         """Returns (status, content), the content parsed if it is JSON."""
 
         async def exchange():
-            service = Service(
-                self.options, models.Models(self.options, registry.choose("decoder", "beam", {})), Metrics()
-            )
+            service = self.service()
             asked = Exchange(
                 application(service), path, body, {k.replace("_", "-"): v for k, v in headers.items()}, method
             )
@@ -119,6 +132,10 @@ def ask_all(ask, text, source, target):
         (("he", "id"), ("iw", "in")),
         (("sr-Latn", "fil"), ("SR", "tl")),
         (("en_US", "xx"), ("en_US.UTF-8", "XX")),
+        (("en", "pt-BR"), ("en", "pb")),
+        (("en", "zh-Hant"), ("en", "zt")),
+        (("en", "sr-Cyrl"), ("en", "sr@cyrillic")),
+        (("eng_Latn", "zho_Hans"), ("en", "zh-cn")),
     ],
 )
 def test_language_codes_of_clients_match_the_languages_of_models(serve, own, asked):
@@ -157,7 +174,10 @@ def test_each_protocol_rejects_unsupported_languages_and_lists_the_supported_one
         status, content = ask(path, body)
         assert status == (404 if path == OPENAI else 400)
         message = json.dumps(content).lower()
-        assert not asked[1] or own[0].lower() in message or own[1].lower() in message
+        if path == LIBRE:  # its clients expect these words
+            assert "is not supported" in message or "missing" in message
+        else:
+            assert not asked[1] or own[0].lower() in message or own[1].lower() in message
 
 
 def test_the_model_with_the_closest_language_translates(serve):
@@ -271,6 +291,48 @@ def test_libretranslate_clients_work(serve):
     ]
 
 
+def test_libretranslate_answers_as_its_own_tests_expect(serve):
+    """The requests of LibreTranslate's test suite, with the statuses and the error texts that it asserts."""
+    ask = serve({"en-es": ("en", "es"), "es-en": ("es", "en")})
+    assert ask("/detect", b"q=Hello", **FORM)[1][0].keys() == {"language", "confidence"}
+    status, content = ask("/detect", b"", **FORM)
+    assert (status, content) == (400, {"error": "Invalid request: missing q parameter"})
+    hello = {"q": ["Hello", "World"], "source": "en", "target": "es", "format": "text"}
+    assert ask(LIBRE, hello) == (200, {"translatedText": ["«Hello»", "«World»"]})
+    assert ask(LIBRE, urlencode({**hello, "q": "Hello", "target": "zz"}).encode(), **FORM) == (
+        400,
+        {"error": "zz is not supported"},
+    )
+    assert ask(LIBRE, b"source=en&target=es", **FORM) == (400, {"error": "Invalid request: missing q parameter"})
+    assert ask("/health", method="GET") == (200, {"status": "ok"})
+    for path, wrong in (("/detect", "GET"), ("/languages", "POST"), ("/health", "POST"), ("/spec", "POST")):
+        assert ask(path, method=wrong, content_type="")[0] == 405
+    # argostranslate posts an empty form.
+    assert ask("/languages", **FORM) == ask("/languages", method="GET")
+    assert ask("/suggest", {**hello, "s": "Hola"})[0] == 403
+    status, settings = ask("/frontend/settings", method="GET")
+    assert status == 200 and not settings["keyRequired"]
+    assert settings["language"] == {
+        "source": {"code": "en", "name": "English"},
+        "target": {"code": "es", "name": "Spanish"},
+    }
+
+
+def test_the_description_of_libretranslates_protocol_lists_its_routes(serve):
+    """Every route and method exists, and every reference leads to a definition."""
+    ask = serve({"m": ("en", "de")})
+    status, document = ask("/spec", method="GET")
+    assert status == 200 and document["swagger"] == "2.0" and "{version}" not in document["info"]["version"]
+    for path, methods in document["paths"].items():
+        for method in methods:
+            assert ask(path, method=method.upper())[0] not in (404, 405)
+    text = json.dumps(document)
+    references = set(re.findall(r"#/definitions/(\w+)", text))
+    assert references == set(document["definitions"])
+    fields = {row["name"] for row in document["paths"]["/translate"]["post"]["parameters"]}
+    assert fields == {"q", "source", "target", "format", "alternatives", "api_key"}
+
+
 def test_deepl_clients_work(serve):
     ask = serve({"m": ("en", "de")})
     own_client = {
@@ -371,6 +433,111 @@ def test_openai_clients_work(serve):
             else [content["choices"][0]["message"]]
         )
         assert "".join(chunk.get("content", "") for chunk in chunks) == "«One.»\n==PART==\n«==OTHER==»\n==PART=="
+
+
+PROMPTS = {  # as real programs send them, with the pattern that the how-to page lists for each
+    "gpt-po-translator": (
+        "Translate the following text from English to German. Return only the direct translation without any explanation. "
+        "Here is the text to translate:\nOpen %(name)s.\nNow.",
+        r"Here is the text to translate:\n(.*)",
+    ),
+    "pdf2zh": (
+        "Translate the following markdown source text to de. Keep the formula notation {v*} unchanged.\n\n"
+        "Source Text: Open %(name)s.\nNow.\n\nTranslated Text:",
+        r"Source Text: (.*)\n\nTranslated Text:",
+    ),
+    "babeldoc": (
+        ";; Treat next line as plain text input and translate it into de, output translation ONLY. NO notes. Input:\n\n"
+        "Open %(name)s.\nNow.",
+        r"Input:\n\n(.*)",
+    ),
+    "deep-translator": (
+        'Translate the text below into german.\nText: "Open %(name)s.\nNow."',
+        r'^Translate the text below into .*?\nText: "(.*)"$',
+    ),
+    "tinbox": ("Open %(name)s.\nNow.\n\nTranslation without commentary:", r"(.*)\n\nTranslation without commentary:"),
+}
+
+
+@pytest.mark.parametrize("program", PROMPTS)
+def test_a_pattern_finds_the_text_in_the_prompt_of_a_program(serve, program):
+    prompt, pattern = PROMPTS[program]
+    ask = serve({"m": ("en", "de")}, prompt_pattern=("nowhere (.*)", pattern))
+    for stream in (False, True):
+        body = {"model": "m", "messages": [{"role": "user", "content": prompt}], "stream": stream}
+        content = ask(OPENAI, body)[1]
+        choices = [chunk["choices"][0] for _, chunk in events_of(content)[:-1]] if stream else content["choices"]
+        text = "".join(choice["delta" if stream else "message"].get("content", "") for choice in choices)
+        assert text == "«Open %(name)s.»\n«Now.»"
+    content = ask(OPENAI, {"model": "m", "messages": [{"role": "user", "content": "A text without a prompt."}]})[1]
+    assert content["choices"][0]["message"]["content"] == "«A text without a prompt.»"
+
+
+@pytest.mark.parametrize("pattern", ["Text: .*", "Text: (.*"])
+def test_a_pattern_without_a_group_is_refused_at_the_start(pattern):
+    with pytest.raises(ValueError, match="--prompt-pattern"):
+        ServeOptions(model=("m",), prompt_pattern=(pattern,))
+
+
+def test_openai_choices_are_different_translations(serve):
+    ask = serve({"m": ("en", "de")})
+    rules = {"role": "system", "content": "Keep this line:\n==PART=="}
+    body = {"model": "m", "messages": [rules, {"role": "user", "content": "One.\n==PART==\nTwo."}], "n": 2}
+    content = ask(OPENAI, body)[1]
+    assert [choice["index"] for choice in content["choices"]] == [0, 1]
+    texts = [choice["message"]["content"] for choice in content["choices"]]
+    assert texts == ["«One.»\n==PART==\n«Two.»", "second «One.»\n==PART==\nsecond «Two.»"]
+    assert content["usage"]["completion_tokens"] == sum(len(text.split()) for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("response_format", {"type": "json_object"}),
+        ("response_format", {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}),
+        ("tools", [{"type": "function", "function": {"name": "f"}}]),
+        ("functions", [{"name": "f"}]),
+        ("n", 21),
+        ("n", 0),
+    ],
+)
+def test_openai_settings_that_a_translation_cannot_follow_are_refused(serve, name, value):
+    ask = serve({"m": ("en", "de")})
+    asked = {"model": "m", "messages": [{"role": "user", "content": "One."}]}
+    status, content = ask(OPENAI, {**asked, name: value})
+    assert status == 400 and name in content["error"]["message"]
+    assert ask(OPENAI, {**asked, "n": 2, "stream": True})[0] == 400
+
+
+def test_openai_settings_of_the_sampling_change_nothing(serve):
+    ask = serve({"m": ("en", "de")})
+    asked = {"model": "m", "messages": [{"role": "user", "content": "One. Two."}]}
+    ignored = {
+        "max_tokens": 1, "max_completion_tokens": 1, "stop": ["Two"], "temperature": 2, "top_p": 0.1, "seed": 1, "user": "u",
+        "response_format": {"type": "text"}, "tools": [], "logit_bias": {}, "presence_penalty": 1, "logprobs": False, "n": None,
+    }  # fmt: skip
+    assert ask(OPENAI, {**asked, **ignored})[1]["choices"] == ask(OPENAI, asked)[1]["choices"]
+
+
+@pytest.mark.parametrize(
+    "text", ["Open %s now.", "Dear {name}, hello.", "See {{x}} here.", "%(count)d files are here."]
+)
+def test_each_protocol_keeps_the_placeholders_of_a_text(serve, monkeypatch, text):
+    """The model loses them, unless they have the form of a code such as X1."""
+
+    def lossy(_, source):
+        return Translation([Candidate(re.sub(r"[{}%$]+\(?\w*\)?\w*[{}]*", "", source), [], 0.0, 0.0)])
+
+    monkeypatch.setattr(Echo, "answer", lossy)
+    ask = serve({"m": ("en", "de")})
+    assert [row[1] for row in ask_all(ask, text, "en", "de")] == [text] * 2
+    _, content = ask(OPENAI, {"model": "m", "messages": [{"role": "user", "content": text}]})
+    assert content["choices"][0]["message"]["content"] == text
+    for more in ({}, {"split": True}, {"check": True}):
+        assert ask(OWN, {"text": ["Hello.", text], **more})[1]["translations"][1] == {"translation": text}
+    assert ask(OWN, {"text": text, "check": False})[1]["translations"][0]["translation"] != text
+    assert ask.lines(text) == text  # Marian's protocol
+    assert ask(OWN, {"text": text, "check": True, "alignment": True})[0] == 400
 
 
 # Texts that a perfect model returns: two sentences and the characters around them, in twenty scripts.

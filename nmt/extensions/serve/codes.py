@@ -9,6 +9,9 @@ import langcodes
 
 MAX_CODE_CHARACTERS: Final = 40  # longer texts are not language codes
 CLIENT_CODE: Final = re.compile(r"([A-Za-z0-9_-]+)(?:[.@][A-Za-z0-9@-]+)?")  # a code, or a locale such as `de_DE.UTF-8`
+# Codes of Argos Translate and gettext that no standard knows.
+CLIENT_ALIASES: Final = {"pb": "pt-BR", "zt": "zh-Hant"}
+GETTEXT_SCRIPTS: Final = {"@latin": "-Latn", "@cyrillic": "-Cyrl"}
 MACRO_LANGUAGES: Final = {"nb": "no", "nn": "no"}  # langcodes keeps these apart from Norwegian
 OTHER_SCRIPT: Final = 50  # distance in langcodes at which readers of one language may be unable to read the other
 CODES_AND_NAMES: Final = """
@@ -63,6 +66,9 @@ def nearest_code(asked: str, known: Iterable[str]) -> str | None:
 @lru_cache(1 << 10)
 def _standard(code: str) -> str:
     """Like `standard_code`, but empty if the code names no language."""
+    code = CLIENT_ALIASES.get(code.lower(), code)
+    for ending, script in GETTEXT_SCRIPTS.items():
+        code = code.replace(ending, script)
     found = CLIENT_CODE.fullmatch(code) if len(code) <= MAX_CODE_CHARACTERS else None
     try:
         return langcodes.standardize_tag(found[1], macro=True) if found else ""

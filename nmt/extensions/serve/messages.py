@@ -53,6 +53,12 @@ class TranslateRequest(Struct, forbid_unknown_fields=True):
         bool,
         Meta(description="whether to retry translations that repeat themselves or lose text, with a warning for each"),
     ] = False
+    check: Annotated[
+        bool | None,
+        Meta(
+            description="whether to check for lost placeholders and sentences, and retry; by default, if a text has placeholders"
+        ),
+    ] = None
     n_best: Annotated[
         int, Meta(ge=1, le=MAX_CANDIDATES, description="number of candidates per line, up to the beam size")
     ] = 1

@@ -14,6 +14,7 @@ from nmt.extensions.serve.models import Details, Models, ServedModel, in_thread
 from nmt.extensions.serve.options import ServeOptions
 from nmt.extensions.serve.problems import ProblemError
 from nmt.extensions.serve.scheduler import NumberedTranslation
+from nmt.extensions.texts.placeholders import has_placeholders
 from nmt.extensions.texts.text_steps import Round, TextSettings, advance, next_rounds, text_steps
 from nmt.text.context import DocumentLines
 from nmt.text.corpus import visible_line
@@ -174,9 +175,10 @@ class Service:
         return translations
 
     async def translated_lines(self, model: ServedModel, text: str) -> str:
-        """Translate a text with one sentence per line. Raises ProblemError."""
+        """Translate a text with one sentence per line, keeping placeholders. Raises ProblemError."""
         lines = [Request(visible_line(line)) for line in text.split("\n")]
-        return "\n".join(map(self.text_of, await self.translate_texts(model, lines, TextSettings())))
+        settings = TextSettings(check=has_placeholders(text))
+        return "\n".join(map(self.text_of, await self.translate_texts(model, lines, settings)))
 
     async def stream_text(
         self,

@@ -67,6 +67,10 @@ def placeholders(text: str) -> list[str]:
     return sorted(found[0] for found in PLACEHOLDER.finditer(text))
 
 
+def has_placeholders(text: str) -> bool:
+    return PLACEHOLDER.search(text) is not None
+
+
 def found_placeholders(text: str) -> Iterator[tuple[int, int]]:
     """Yield the start and end of each placeholder in a text."""
     return (found.span() for found in PLACEHOLDER.finditer(text))

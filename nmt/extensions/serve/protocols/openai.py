@@ -4,9 +4,9 @@ import re
 import sys
 import time
 import uuid
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
 from contextlib import aclosing, suppress
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 from starlette.routing import BaseRoute
@@ -15,13 +15,22 @@ from nmt import register
 from nmt.errors import one_line
 from nmt.extensions.serve.calls import Call, Fields
 from nmt.extensions.serve.events import EventStream, json_event
-from nmt.extensions.serve.models import ServedModel
+from nmt.extensions.serve.models import Details, ServedModel
+from nmt.extensions.serve.options import ServeOptions
 from nmt.extensions.serve.problems import ProblemError
 from nmt.extensions.serve.protocol import ClientProtocol
-from nmt.extensions.serve.service import STREAM_BATCH_LINES
-from nmt.options import NoOptions
+from nmt.extensions.serve.protocols.options import OpenAIOptions
+from nmt.extensions.serve.service import SENTENCES, STREAM_BATCH_LINES, Service
+from nmt.translate.requests import Request
 
+ERROR_CODES: Final = {  # by HTTP status
+    403: "invalid_api_key",
+    404: "model_not_found",
+    413: "context_length_exceeded",
+    429: "rate_limit_exceeded",
+}
 NO_SUCH_MODEL: Final = 404  # HTTP status
+MAX_CHOICES: Final = 20
 RULE_ROLES: Final = ("system", "developer")
 # A line that separates texts, such as `==PART==`, if the system message mentions it.
 PART_SEPARATOR: Final = re.compile(r"[^\w\s]\S*[^\w\s]")
@@ -59,18 +68,47 @@ class StreamOptions(msgspec.Struct):
     include_usage: bool | None = False
 
 
+class ResponseFormat(msgspec.Struct):
+    """The form of the response. Only plain text is supported."""
+
+    type: str = "text"
+
+
 class Conversation(msgspec.Struct):
-    """The body of /v1/chat/completions. Sampling settings are ignored: the response is the best translation."""
+    """The body of /v1/chat/completions. Sampling settings, limits and stop words are ignored.
+
+    n: number of candidates
+    tools, functions, response_format: refused, because the response is always a translation
+    """
 
     model: str
     messages: list[Message]
     stream: bool | None = False
     stream_options: StreamOptions | None = None
+    n: Annotated[int, msgspec.Meta(ge=1, le=MAX_CHOICES)] | None = 1
+    tools: list[Any] | None = None
+    functions: list[Any] | None = None
+    response_format: ResponseFormat | None = None
+
+    def check(self) -> None:
+        """Raise ProblemError for settings that a translation cannot follow."""
+        form = self.response_format or ResponseFormat()
+        if form.type != "text":
+            raise ProblemError(400, f"'response_format' {one_line(form.type)} is not supported (use text)")
+        for name in ("tools", "functions"):
+            if getattr(self, name):
+                raise ProblemError(400, f"'{name}' is not supported")
+        if self.stream and (self.n or 1) > 1:
+            raise ProblemError(400, "'n' must be 1 if 'stream' is true")
 
 
-@register("protocol", "openai", NoOptions)
+@register("protocol", "openai", OpenAIOptions)
 class OpenAI(ClientProtocol):
     """The part of OpenAI's protocol that chat programs need."""
+
+    def __init__(self, options: ServeOptions, service: Service) -> None:
+        super().__init__(options, service)
+        self._patterns = [re.compile(pattern, re.DOTALL) for pattern in self.options.prompt_pattern]
 
     def routes(self) -> list[BaseRoute]:
         """/v1/chat/completions, /v1/models and /v1/models/NAME."""
@@ -82,35 +120,60 @@ class OpenAI(ClientProtocol):
 
     def error(self, status: int, message: str) -> dict[str, Any]:
         kind = "server_error" if status >= 500 else "invalid_request_error"
-        code = "model_not_found" if status == NO_SUCH_MODEL else None
-        return {"error": {"message": message, "type": kind, "param": None, "code": code}}
+        return {"error": {"message": message, "type": kind, "param": None, "code": ERROR_CODES.get(status)}}
 
     async def complete(self, call: Call, _: Fields) -> EventStream | dict[str, Any]:
         asked: Conversation = call.json(Conversation)
-        texts = [message.text for message in asked.messages if message.role == "user"]
-        if not texts:
-            raise ProblemError(400, "'messages' contains no message with the role 'user'")
-        text = texts[-1]
+        asked.check()
+        text = self._text(asked.messages)
         rules = [message.text for message in asked.messages if message.role in RULE_ROLES]
         kept = {line for rule in rules for line in map(str.strip, rule.split("\n")) if PART_SEPARATOR.fullmatch(line)}
-        max_batch_lines = STREAM_BATCH_LINES if asked.stream else sys.maxsize
-        lines = self.service.stream_text(self._model(asked.model), text, kept, max_batch_lines)
+        model, count = self._model(asked.model), asked.n or 1
         head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": asked.model}
         if asked.stream:
             has_usage = bool(asked.stream_options and asked.stream_options.include_usage)
+            lines = self.service.stream_text(model, text, kept, STREAM_BATCH_LINES)
             return EventStream(_chunks(head, text, lines, has_usage))
-        async with aclosing(lines):
-            rows = [row async for row in lines]
-        translation = "".join(line for line, _ in rows)
-        choice = {"index": 0, "message": {"role": "assistant", "content": translation}, "finish_reason": "stop"}
-        warnings = _warnings(warning for _, own in rows for warning in own)
+        translations, warnings = await (
+            self._best(model, text, kept) if count == 1 else self._several(model, text, kept, count)
+        )
         return {
             **head,
             "object": "chat.completion",
-            "choices": [choice],
-            "usage": _usage(text, translation),
-            **warnings,
+            "choices": [_choice(number, translation) for number, translation in enumerate(translations)],
+            "usage": _usage(text, translations),
+            **_warnings(warnings),
         }
+
+    def _text(self, messages: Sequence[Message]) -> str:
+        """The last user message, or the part of it that a pattern finds. Raises ProblemError if there is none."""
+        texts = [message.text for message in messages if message.role == "user"]
+        if not texts:
+            raise ProblemError(400, "'messages' contains no message with the role 'user'")
+        for pattern in self._patterns:
+            if found := pattern.search(texts[-1]):
+                return found[1] or ""
+        return texts[-1]
+
+    async def _best(self, model: ServedModel, text: str, kept: Collection[str]) -> tuple[list[str], list[str]]:
+        """The translation of a text, and its warnings."""
+        async with aclosing(self.service.stream_text(model, text, kept, sys.maxsize)) as lines:
+            rows = [row async for row in lines]
+        return ["".join(line for line, _ in rows)], [warning for _, own in rows for warning in own]
+
+    async def _several(
+        self, model: ServedModel, text: str, kept: Collection[str], count: int
+    ) -> tuple[list[str], list[str]]:
+        """Several translations of a text, the best first, and the warnings. The last one is repeated if there are fewer."""
+        lines = text.split("\n")
+        numbers = [number for number, line in enumerate(lines) if line.strip() not in kept]
+        requests = [Request(lines[number]) for number in numbers]
+        found = await self.service.translate_texts(model, requests, SENTENCES, Details(scores=True))
+        translations = []
+        for candidate in range(count):
+            own = dict(zip(numbers, (self.service.text_of(row, candidate) for row in found), strict=True))
+            translations.append("\n".join(own.get(number, line) for number, line in enumerate(lines)))
+        return translations, [warning for row in found for warning in row.warnings.values()]
 
     async def models(self, _: Call, __: Fields) -> dict[str, Any]:
         return {"object": "list", "data": list(map(_described, self.service.models.by_name))}
@@ -140,9 +203,15 @@ def _warnings(warnings: Iterable[str]) -> dict[str, Any]:
     return {"warnings": found} if (found := list(dict.fromkeys(warnings))) else {}
 
 
-def _usage(text: str, translation: str) -> dict[str, int]:
+def _choice(number: int, translation: str) -> dict[str, Any]:
+    message = {"role": "assistant", "content": translation, "refusal": None}
+    return {"index": number, "message": message, "logprobs": None, "finish_reason": "stop"}
+
+
+def _usage(text: str, translations: Iterable[str]) -> dict[str, int]:
     """The usage counted in words, because each model tokenizes texts differently."""
-    sizes = {"prompt_tokens": len(text.split()), "completion_tokens": len(translation.split())}
+    words = sum(len(translation.split()) for translation in translations)
+    sizes = {"prompt_tokens": len(text.split()), "completion_tokens": words}
     return {**sizes, "total_tokens": sum(sizes.values())}
 
 
@@ -170,5 +239,5 @@ async def _chunks(
             warnings += own
     yield chunk({}, "stop", **_warnings(warnings))
     if has_usage:
-        yield json_event({**head, "choices": [], "usage": _usage(text, translation)})
+        yield json_event({**head, "choices": [], "usage": _usage(text, [translation])})
     yield b"data: [DONE]\n\n"

@@ -1,7 +1,7 @@
 """nmt's own protocol, which offers everything that the search supports: candidates, scores, alignment, constraints."""
 
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +33,7 @@ from nmt.extensions.serve.protocol import ClientProtocol
 from nmt.extensions.serve.scheduler import NumberedTranslation
 from nmt.extensions.serve.service import Service
 from nmt.extensions.texts.glossary import Glossary
+from nmt.extensions.texts.placeholders import has_placeholders
 from nmt.extensions.texts.text_steps import TextSettings
 from nmt.options import NoOptions
 from nmt.text.corpus import visible_line
@@ -67,7 +68,7 @@ class NmtProtocol(ClientProtocol):
         model = self.service.models.find(asked.model, asked.source, asked.target)
         texts = asked.text if isinstance(asked.text, list) else [asked.text]
         self.service.check_count(texts)
-        settings = _settings(asked)
+        settings = _settings(asked, texts)
         keeps_lines = settings.split or settings.markup != "none"
         requests = [_request(text, keeps_lines) for text in texts]
         has_phrases = any(request.phrases for request in requests)
@@ -116,12 +117,17 @@ def description(options: ServeOptions) -> dict[str, Any]:
     return document
 
 
-def _settings(asked: TranslateRequest) -> TextSettings:
+def _settings(asked: TranslateRequest, texts: Sequence[str | Text]) -> TextSettings:
     """How to translate a request's texts. Raises ProblemError if alignment or word scores are requested for several sentences."""
     glossary = Glossary(asked.glossary) if asked.glossary else None
-    settings = TextSettings(asked.split, asked.markup, glossary, asked.repair)
-    if (asked.alignment or asked.word_scores) and replace(settings, glossary=None) != TextSettings():
-        raise ProblemError(400, "alignment and word_scores cannot be combined with split, markup or repair")
+    shows_search = asked.alignment or asked.word_scores
+    check = asked.check
+    if check is None:
+        lines = (text if isinstance(text, str) else text.text for text in texts)
+        check = not shows_search and any(map(has_placeholders, lines))
+    settings = TextSettings(asked.split, asked.markup, glossary, asked.repair, check)
+    if shows_search and replace(settings, glossary=None) != TextSettings():
+        raise ProblemError(400, "alignment and word_scores cannot be combined with split, markup, repair or check")
     return settings
 
 
