@@ -16,6 +16,7 @@ from nmt.extensions.serve.messages import (
     EndEvent,
     ErrorAnswer,
     HealthAnswer,
+    ReadyAnswer,
     TranslateAnswer,
     TranslateRequest,
     TranslationEvent,
@@ -90,6 +91,14 @@ OPERATIONS: Final = (
     Operation(path="/v1/directions", name="directions", summary="List the models.", answer=DirectionsAnswer),
     Operation(
         path="/health", name="health", summary="Check that the server is running.", answer=HealthAnswer, is_open=True
+    ),
+    Operation(
+        path="/ready",
+        name="ready",
+        summary="Check that the server can translate: the models of --preload are loaded, and it is not shutting down.",
+        answer=ReadyAnswer,
+        problems=(503,),
+        is_open=True,
     ),
     Operation(
         path="/metrics",

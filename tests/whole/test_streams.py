@@ -383,7 +383,7 @@ def test_a_connection_is_closed_if_its_client_reads_nothing():
     uvicorn = pytest.importorskip("uvicorn")
     from uvicorn.server import ServerState
 
-    from nmt.extensions.serve.run import Connection
+    from nmt.extensions.serve.connections import Connection, Door
 
     unread = [70_000]
     ends: list[str] = []
@@ -399,7 +399,7 @@ def test_a_connection_is_closed_if_its_client_reads_nothing():
 
     async def work():
         nonlocal connection
-        connection = Connection(uvicorn.Config(lambda: None, log_config=None), ServerState(), {})
+        connection = Connection(Door(10), uvicorn.Config(lambda: None, log_config=None), ServerState(), {})
         connection.connection_made(transport)
         connection.pause_writing()
         connection._look()

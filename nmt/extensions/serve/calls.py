@@ -5,10 +5,11 @@ import hmac
 import math
 import secrets
 import time
+import zlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -39,6 +40,7 @@ MAX_REMEMBERED_CLIENTS: Final = 100_000
 FILE_FIELD: Final = "file"  # the field of a form whose file may be a document of any kind
 MAX_NAME_CHARACTERS: Final = 100  # of the name of a file; the rest, at its start, is dropped
 
+GZIP_BITS: Final = 31  # zlib reads a gzip header and checksum
 NO_PARAMETERS: Final = MappingProxyType[str, str]({})
 
 Fields = dict[str, Any]
@@ -146,10 +148,14 @@ def _joined(pairs: Sequence[tuple[str, Any]]) -> Fields:
 
 
 class Gate:
-    """Checks API keys and limits the rate of requests."""
+    """Checks API keys and limits the rate of requests.
+
+    not_ready: why the server cannot translate at the moment; empty if it can
+    """
 
     def __init__(self, options: ServeOptions) -> None:
         """Read the keys. Raises UserError for a file without keys."""
+        self.not_ready = ""
         self._keys: list[bytes] = []
         self._limit = options.requests_per_minute
         # The number of requests that each client may still send, and when this was last updated.
@@ -160,6 +166,11 @@ class Gate:
             self._keys = [line.encode() for line in lines if line and not line.startswith("#")]
             if not self._keys:
                 raise UserError(f"--keys {quoted(options.keys)}: this file contains no keys (write one per line)")
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether requests need a key."""
+        return bool(self._keys)
 
     def check_key(self, key: str) -> None:
         """Raise ProblemError for an unknown key."""
@@ -227,18 +238,25 @@ class Endpoint:
         await response(scope, receive, send)
 
     async def _handle(self, scope: Scope, headers: Mapping[str, str], receive: Receive) -> Any:
-        """Check the request, and return the handler's answer."""
+        """Check the request, and return the handler's answer. The body is read last, unless it may contain the key."""
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        body = await read_body(receive, headers, round(self.options.max_body * MIB))
-        call = Call(headers, query, body, scope.get("path_params", NO_PARAMETERS))
+        head = Call(headers, query, b"", scope.get("path_params", NO_PARAMETERS))
+        key, client = head.key(dict(query)), client_address(scope)
+        is_checked = self.is_open or bool(key) or not self.gate.has_keys
+        if is_checked and not self.is_open:
+            self.gate.check(key, client)
+        call = replace(head, body=await read_body(receive, headers, round(self.options.max_body * MIB)))
         fields = await call.fields()
-        if not self.is_open:
-            self.gate.check(call.key(fields), client_address(scope))
+        if not is_checked:
+            self.gate.check(call.key(fields), client)
         return await self.handler(call, fields)
 
 
 async def read_body(receive: Receive, headers: Mapping[str, str], limit: int) -> bytes:
     """Read the body of a request, keeping at most `limit` bytes in memory. Raises ProblemError for a larger body."""
+    coding = headers.get("content-encoding", "identity").strip().lower()
+    if coding not in ("identity", "gzip", "x-gzip"):
+        raise ProblemError(415, f"the body has the coding '{one_line(coding)}' (use gzip)", {"Accept-Encoding": "gzip"})
     too_large = ProblemError(413, f"the body is larger than {limit:,} bytes", {"Connection": "close"})
     length = headers.get("content-length", "")
     if length.isdecimal() and int(length) > limit:
@@ -252,7 +270,19 @@ async def read_body(receive: Receive, headers: Mapping[str, str], limit: int) ->
         size, more = size + len(parts[-1]), message.get("more_body", False)
         if size > limit:
             raise too_large
-    return b"".join(parts)
+    body = b"".join(parts)
+    if coding == "identity" or not body:
+        return body
+    unpacker = zlib.decompressobj(GZIP_BITS)
+    try:
+        body = unpacker.decompress(body, limit + 1)
+    except zlib.error as error:
+        raise ProblemError(400, f"the body is not in gzip's format: {error}") from None
+    if len(body) > limit:
+        raise too_large
+    if not unpacker.eof or unpacker.unused_data:
+        raise ProblemError(400, "the body is not in gzip's format: it is truncated, or something follows it")
+    return body
 
 
 def problem_of(error: BaseException, name: str, timeout: float) -> ProblemError:

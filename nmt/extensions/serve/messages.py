@@ -153,6 +153,12 @@ class HealthAnswer(Struct):
     status: Literal["ok"] = "ok"
 
 
+class ReadyAnswer(Struct):
+    """Says that the server can translate."""
+
+    status: Literal["ready"] = "ready"
+
+
 class Problem(Struct):
     """The status and the message of an error."""
 

@@ -49,6 +49,8 @@ class DeepL(ClientProtocol):
         self._glossaries = GlossaryCalls(service, options.glossaries)
         self._documents = DocumentCalls(service)
 
+    prefixes = ("/v2", "/v3")
+
     def routes(self) -> list[BaseRoute]:
         """The calls of DeepL's version 2, and those of version 3 for glossaries."""
         handlers = {

@@ -34,6 +34,8 @@ SPECIFICATION: Final = Path(__file__).parents[1] / "libretranslate.json"
 class LibreTranslate(ClientProtocol):
     """LibreTranslate's protocol: fields in the URL, a form or JSON."""
 
+    prefixes = ("/translate_file", "/download_file", "/frontend")
+
     def __init__(self, options: ServeOptions, service: Service) -> None:
         super().__init__(options, service)
         self._specification: dict[str, Any] = json.loads(

@@ -20,6 +20,7 @@ from nmt.extensions.serve.messages import (
     DirectionsAnswer,
     EndEvent,
     HealthAnswer,
+    ReadyAnswer,
     Text,
     TranslateAnswer,
     TranslateRequest,
@@ -54,11 +55,12 @@ class NmtProtocol(ClientProtocol):
         self._description = description(options)
 
     def routes(self) -> list[BaseRoute]:
-        """POST /v1/translate, GET /v1/directions, /health, /metrics, and /openapi.json, which describes them."""
+        """POST /v1/translate, GET /v1/directions, /health, /ready, /metrics, and /openapi.json, which describes them."""
         return [
             self.route("/v1/translate", self.translate, "POST"),
             self.route("/v1/directions", self.directions, "GET"),
             self.route("/health", self.health, "GET", is_open=True, name="health"),
+            self.route("/ready", self.ready, "GET", is_open=True, name="ready"),
             self.route("/metrics", self.metrics, "GET", is_open=True, name="metrics"),
             self.route("/openapi.json", self.description, "GET", is_open=True, name="openapi"),
         ]
@@ -85,6 +87,11 @@ class NmtProtocol(ClientProtocol):
 
     async def health(self, _: Call, __: Fields) -> HealthAnswer:
         return HealthAnswer()
+
+    async def ready(self, _: Call, __: Fields) -> ReadyAnswer:
+        if self.service.gate.not_ready:
+            raise ProblemError(503, self.service.gate.not_ready, {"Retry-After": "1"})
+        return ReadyAnswer()
 
     async def metrics(self, _: Call, __: Fields) -> Response:
         return Response(self.service.metrics.text(), media_type=METRICS_TYPE)
