@@ -262,6 +262,13 @@ def check_writable(folder: Path) -> None:
         raise storage_error(error, folder) from error
 
 
+def are_same(first: str | Path, second: str | Path) -> bool:
+    """Whether two paths lead to the same file, possibly through links or hard links. The file need not exist."""
+    with contextlib.suppress(OSError):
+        return Path(first).samefile(second)
+    return os.path.realpath(first) == os.path.realpath(second)
+
+
 def check_output_file(path: Path) -> None:
     """Raise ResourceError early if `new_output` could not write to a path."""
     if (replaced := _replaced_file(path)) is not None:
