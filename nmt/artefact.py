@@ -397,6 +397,7 @@ def _is_file_table(files: Any) -> bool:
         and isinstance(facts.get("sha256"), str)
         and not Path(name).is_absolute()
         and ".." not in Path(name).parts
+        and name == str(Path(name)) != "."  # one spelling per file, so that no file is listed twice
         and len(name.encode(errors="surrogatepass")) <= MAX_NAME_BYTES
         for name, facts in files.items()
     )

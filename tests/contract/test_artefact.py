@@ -69,6 +69,29 @@ def test_a_folder_without_a_manifest_is_treated_as_missing(tmp_path):
         Artefact(tmp_path / "m", "model")
 
 
+@pytest.mark.parametrize(
+    "name", ["./sub/a.txt", "sub//a.txt", "sub/./a.txt", "sub/a.txt/", "sub/../sub/a.txt", ".", ""]
+)
+def test_a_manifest_that_lists_a_file_under_another_spelling_is_refused(name, tmp_path):
+    make(tmp_path / "m")
+    manifest = json.loads((tmp_path / "m/manifest.json").read_bytes())
+    manifest["files"][name] = manifest["files"]["sub/a.txt"]
+    (tmp_path / "m/manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(ArtefactError, match=r"manifest\.json is damaged"):
+        Artefact(tmp_path / "m", "model")
+
+
+@pytest.mark.parametrize("key", ["sub/a.txt", "kind", "size"])
+def test_a_manifest_with_a_key_twice_is_refused(key, tmp_path):
+    make(tmp_path / "m")
+    content = (tmp_path / "m/manifest.json").read_text()
+    [line] = [line for line in content.split("\n") if line.strip().startswith(f'"{key}"')]
+    again = '"sub/a.txt": {"size": 5, "sha256": "0"},' if line.endswith("{") else f"{line.rstrip(',')},"
+    (tmp_path / "m/manifest.json").write_text(content.replace(line, f"{again}\n{line}"))
+    with pytest.raises(ArtefactError, match=r"manifest\.json: not valid JSON: .* twice"):
+        Artefact(tmp_path / "m", "model")
+
+
 @pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "a" * 300])
 def test_a_manifest_that_names_outside_or_impossible_files_is_refused(tmp_path, name):
     make(tmp_path / "m")
