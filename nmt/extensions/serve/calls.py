@@ -110,7 +110,10 @@ class Call:
             parsed = await MultiPartParser(
                 Headers(self.headers), stream(), max_fields=MAX_FIELDS, max_part_size=len(self.body)
             ).parse()
-            return [await _field_of_form(name, value) for name, value in parsed.multi_items()]
+            try:
+                return [await _field_of_form(name, value) for name, value in parsed.multi_items()]
+            finally:
+                await parsed.close()  # deletes its temporary files
         except (MultiPartException, ValueError, KeyError) as error:
             raise ProblemError(400, f"the body is not a valid multipart form: {quoted(error)}") from None
 
