@@ -37,7 +37,7 @@ KEY_FIELDS: Final = ("api_key", "auth_key")
 SECONDS_PER_MINUTE: Final = 60.0
 MAX_REMEMBERED_CLIENTS: Final = 100_000
 FILE_FIELD: Final = "file"  # the field of a form whose file may be a document of any kind
-MAX_NAME_CHARACTERS: Final = 100  # of the name of a file; the rest, at its start, is dropped
+MAX_FILE_NAME: Final = 100  # of the name of a file; the rest, at its start, is dropped
 
 NO_PARAMETERS: Final = MappingProxyType[str, str]({})
 
@@ -108,7 +108,10 @@ class Call:
             parsed = await MultiPartParser(
                 Headers(self.headers), stream(), max_fields=MAX_FIELDS, max_part_size=len(self.body)
             ).parse()
-            return [await _field_of_form(name, value) for name, value in parsed.multi_items()]
+            try:
+                return [await _field_of_form(name, value) for name, value in parsed.multi_items()]
+            finally:
+                await parsed.close()  # deletes its temporary files
         except (MultiPartException, ValueError, KeyError) as error:
             raise ProblemError(400, f"the body is not a valid multipart form: {quoted(error)}") from None
 
@@ -127,7 +130,7 @@ async def _field_of_form(name: str, value: UploadFile | str) -> tuple[str, Any]:
     if isinstance(value, UploadFile):
         content = await value.read()
         if name == FILE_FIELD:
-            return name, Upload(quoted(PurePath(value.filename or name).name[-MAX_NAME_CHARACTERS:]), content)
+            return name, Upload(quoted(PurePath(value.filename or name).name[-MAX_FILE_NAME:]), content)
         value = content.decode()
     (name + value).encode()  # raises ValueError for surrogates, which some charsets produce
     return name, value

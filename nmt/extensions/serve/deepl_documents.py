@@ -21,12 +21,12 @@ from nmt.extensions.serve.service import Service
 from nmt.extensions.texts.glossary import Glossary
 
 MAX_DOCUMENTS: Final = 100  # per key: those that wait, are translated, or can be downloaded
-MAX_TOTAL_BYTES: Final = 256 << 20  # of the documents of all keys
+MAX_DOCUMENT_BYTES_KEPT: Final = 256 << 20  # of the documents of all keys
 MAX_RUNNING: Final = 2  # documents of one key that are translated at the same time
 KEPT_SECONDS: Final = 3600.0  # how long a translation can be downloaded
 PATIENCE_SECONDS: Final = 2.0  # how long a call for the status waits: short documents are done by then
 RETRY_SECONDS: Final = 10
-State = Literal["queued", "translating", "done", "error"]
+JobState = Literal["queued", "translating", "done", "error"]
 
 
 @dataclass
@@ -41,7 +41,7 @@ class _Job:
     name: str
     size: int
     key: str = field(default_factory=lambda: secrets.token_hex(32).upper())
-    state: State = "queued"
+    state: JobState = "queued"
     began: float = 0.0
     share: float = 0.0
     result: TranslatedDocument | None = None
@@ -84,7 +84,7 @@ class DocumentCalls:
         over = [number for number, job in self._jobs.items() if job.owner == owner and job.is_over]
         while (
             sum(job.owner == owner for job in self._jobs.values()) >= MAX_DOCUMENTS
-            or sum(job.size for job in self._jobs.values()) + size > MAX_TOTAL_BYTES
+            or sum(job.size for job in self._jobs.values()) + size > MAX_DOCUMENT_BYTES_KEPT
         ):
             if not over:
                 headers = {"Retry-After": str(RETRY_SECONDS)}

@@ -24,13 +24,13 @@ from nmt.files import check_writable, read_bytes, write_file
 from nmt.log import log
 
 MAX_GLOSSARIES: Final = 1000  # per key
-MAX_TOTAL_BYTES: Final = 64 << 20  # of the glossaries of all keys
+MAX_GLOSSARY_BYTES: Final = 64 << 20  # of the glossaries of all keys
 MAX_TERM_BYTES: Final = 1024
 QUOTA_EXCEEDED: Final = 456  # DeepL's HTTP status
 CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 QUOTED_CELL: Final = re.compile(r'"((?:[^"]|"")*)"')
-FILE_NAME: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.json")
-DELIMITERS: Final = {"tsv": "\t", "csv": ","}
+GLOSSARY_FILE: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.json")
+ENTRY_DELIMITERS: Final = {"tsv": "\t", "csv": ","}
 
 
 class Dictionary(Struct, frozen=True):
@@ -156,8 +156,8 @@ class GlossaryStore:
 
     def _save(self, glossary: StoredGlossary) -> None:
         content, number = msgspec.json.encode(glossary), glossary.glossary_id
-        if sum(self._sizes.values()) - self._sizes.get(number, 0) + len(content) > MAX_TOTAL_BYTES:
-            limit = f"{MAX_TOTAL_BYTES:,} bytes"
+        if sum(self._sizes.values()) - self._sizes.get(number, 0) + len(content) > MAX_GLOSSARY_BYTES:
+            limit = f"{MAX_GLOSSARY_BYTES:,} bytes"
             raise ProblemError(QUOTA_EXCEEDED, f"the glossaries of this server would exceed {limit} (delete some)")
         if self._folder is not None:
             try:
@@ -195,7 +195,7 @@ def _stamps(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
     """Yield the id, and the time of change and the size, of each glossary's file."""
     with os.scandir(folder) as files:
         for file in files:
-            if FILE_NAME.fullmatch(file.name) and file.is_file(follow_symlinks=False):
+            if GLOSSARY_FILE.fullmatch(file.name) and file.is_file(follow_symlinks=False):
                 status = file.stat(follow_symlinks=False)
                 yield file.name.removesuffix(".json"), (status.st_mtime_ns, status.st_size)
 
@@ -210,7 +210,7 @@ def read_entries(text: str, format: str) -> dict[str, str]:
 
     format: tsv or csv
     """
-    if format not in DELIMITERS:
+    if format not in ENTRY_DELIMITERS:
         raise ProblemError(400, "Value for 'entries_format' not supported: use tsv or csv.")
     entries: dict[str, str] = {}
     for number, row in enumerate(_csv_rows(text) if format == "csv" else map(_tsv_row, text.split("\n")), 1):
