@@ -52,20 +52,23 @@ class Served:
         self.service = Service(
             self.options, models.Models(self.options, registry.choose("decoder", "beam", {})), Metrics()
         )
-        self.application = application(self.service)
+        self.application, self.address = application(self.service), "127.0.0.1"
 
     def __call__(self, method, path, body=b"", **headers):
         """Returns (status, content), the content parsed if it is JSON."""
         names = {name.replace("_", "-"): value for name, value in headers.items()}
 
         async def exchange():
-            asked = Exchange(self.application, path, body, names, method)
+            asked = Exchange(self._asked, path, body, names, method)
             status, found = await asked.head()
             content = await asked.body()
             is_json = found.get("content-type", "").startswith("application/json")
             return status, json.loads(content) if is_json else content
 
         return self.loop.run_until_complete(exchange())
+
+    async def _asked(self, scope, receive, send):
+        await self.application({**scope, "client": (self.address, 1)}, receive, send)
 
     def close(self):
         self.translator.gate.set()
@@ -407,15 +410,28 @@ def test_documents_are_forgotten_after_a_time_and_their_number_is_limited(serve,
     fourth = ask.upload("a.txt", "The man.", **LANGUAGES)[1]  # the oldest translation makes room
     assert ask.download(handles[0])[0] == 404 and ask.download(handles[1])[0] == 200
     assert ask.last_status(fourth)["status"] == "done"
-    monkeypatch.setattr(deepl_documents, "MAX_DOCUMENT_BYTES_KEPT", 20)
-    assert ask.upload("a.txt", "The man sleeps, and the dog too.", **LANGUAGES)[0] == 429
-    monkeypatch.setattr(deepl_documents, "MAX_DOCUMENT_BYTES_KEPT", 1 << 20)
+    for limit in ("MAX_KEPT_BYTES", "MAX_CLIENT_BYTES"):
+        with monkeypatch.context() as patch:
+            patch.setattr(deepl_documents, limit, 20)
+            assert ask.upload("a.txt", "The man sleeps, and the dog too.", **LANGUAGES)[0] == 429
     monkeypatch.setattr(deepl_documents, "KEPT_SECONDS", 0.0)
     last = ask.upload("a.txt", "The man.", **LANGUAGES)[1]
     for _ in range(1000):
         if ask("POST", f"/v2/document/{last['document_id']}", {"document_key": last["document_key"]})[0] == 404:
             return
     raise AssertionError("never forgotten")
+
+
+def test_the_documents_of_one_client_do_not_delay_those_of_another(serve, monkeypatch):
+    monkeypatch.setattr(deepl_documents, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(deepl_documents, "MAX_DOCUMENTS", 3)
+    ask = serve()
+    ask.translator.gate.clear()
+    for status in (200, 200, 200, 429):
+        assert ask.upload("a.txt", "The man.", **LANGUAGES)[0] == status
+    ask.address = "127.0.0.2"
+    handle = ask.upload("a.txt", "The man.", **LANGUAGES)[1]
+    assert ask.status(handle)["status"] == "translating"
 
 
 def test_a_document_that_cannot_be_translated_says_why(serve, tmp_path):

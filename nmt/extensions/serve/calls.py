@@ -60,12 +60,14 @@ class Call:
 
     query: query parameters of the URL
     path: path parameters of the URL, by their names in the route
+    client: the client's address
     """
 
     headers: Mapping[str, str]
     query: list[tuple[str, str]]
     body: bytes
     path: Mapping[str, str] = field(default_factory=dict)
+    client: str = "-"
 
     @property
     def content_type(self) -> str:
@@ -233,7 +235,7 @@ class Endpoint:
         """Check the request, and return the handler's answer."""
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         body = await read_body(receive, headers, round(self.options.max_body * MIB))
-        call = Call(headers, query, body, scope.get("path_params", NO_PARAMETERS))
+        call = Call(headers, query, body, scope.get("path_params", NO_PARAMETERS), client_address(scope))
         fields = await call.fields()
         if not self.is_open:
             self.gate.check(call.key(fields), client_address(scope))

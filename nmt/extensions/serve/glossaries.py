@@ -7,7 +7,7 @@ import os
 import re
 import threading
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -34,11 +34,25 @@ ENTRY_DELIMITERS: Final = {"tsv": "\t", "csv": ","}
 
 
 class Dictionary(Struct, frozen=True):
-    """Terms and their translations for one direction."""
+    """Terms and their translations for one direction.
+
+    entries: lines of `TERM TAB TRANSLATION`, which take less memory than a mapping
+    """
 
     source_lang: str
     target_lang: str
-    entries: dict[str, str]
+    entry_count: int
+    entries: str
+
+    @property
+    def terms(self) -> dict[str, str]:
+        """The translations by term."""
+        return terms_of(self.entries)
+
+    def with_terms(self, terms: Mapping[str, str]) -> "Dictionary":
+        """A dictionary for the same languages with other terms."""
+        lines = "\n".join(f"{term}\t{translation}" for term, translation in terms.items())
+        return structs.replace(self, entry_count=len(terms), entries=lines)
 
     def is_for(self, source: str, target: str) -> bool:
         """Whether the dictionary is for these languages, in any region."""
@@ -127,8 +141,9 @@ class GlossaryStore:
                 glossary = structs.replace(glossary, name=name)
             for new in dictionaries:
                 old = glossary.dictionary(new.source_lang, new.target_lang)
-                entries = old.entries | new.entries if merges and old else new.entries
-                glossary = glossary.with_dictionary(structs.replace(new, entries=entries))
+                if merges and old:
+                    new = new.with_terms(old.terms | new.terms)
+                glossary = glossary.with_dictionary(new)
             self._save(glossary)
         return glossary
 
@@ -203,6 +218,12 @@ def _stamps(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
 def owner_of(key: str) -> str:
     """What a glossary stores instead of its owner's key."""
     return hashlib.sha256(key.encode()).hexdigest() if key else ""
+
+
+def terms_of(entries: str) -> dict[str, str]:
+    """The translations by term, from lines of `TERM TAB TRANSLATION`."""
+    cells = (line.partition("\t") for line in entries.split("\n"))
+    return {term: translation for term, _, translation in cells}
 
 
 def read_entries(text: str, format: str) -> dict[str, str]:
