@@ -38,7 +38,7 @@ KEY_FIELDS: Final = ("api_key", "auth_key")
 SECONDS_PER_MINUTE: Final = 60.0
 MAX_REMEMBERED_CLIENTS: Final = 100_000
 FILE_FIELD: Final = "file"  # the field of a form whose file may be a document of any kind
-MAX_NAME_CHARACTERS: Final = 100  # of the name of a file; the rest, at its start, is dropped
+MAX_FILE_NAME: Final = 100  # of the name of a file; the rest, at its start, is dropped
 
 GZIP_BITS: Final = 31  # zlib reads a gzip header and checksum
 NO_PARAMETERS: Final = MappingProxyType[str, str]({})
@@ -62,12 +62,14 @@ class Call:
 
     query: query parameters of the URL
     path: path parameters of the URL, by their names in the route
+    client: the client's address
     """
 
     headers: Mapping[str, str]
     query: list[tuple[str, str]]
     body: bytes
     path: Mapping[str, str] = field(default_factory=dict)
+    client: str = "-"
 
     @property
     def content_type(self) -> str:
@@ -132,7 +134,7 @@ async def _field_of_form(name: str, value: UploadFile | str) -> tuple[str, Any]:
     if isinstance(value, UploadFile):
         content = await value.read()
         if name == FILE_FIELD:
-            return name, Upload(quoted(PurePath(value.filename or name).name[-MAX_NAME_CHARACTERS:]), content)
+            return name, Upload(quoted(PurePath(value.filename or name).name[-MAX_FILE_NAME:]), content)
         value = content.decode()
     (name + value).encode()  # raises ValueError for surrogates, which some charsets produce
     return name, value
@@ -243,8 +245,9 @@ class Endpoint:
     async def _handle(self, scope: Scope, headers: Mapping[str, str], receive: Receive) -> Any:
         """Check the request, and return the handler's answer. The body is read last, unless it may contain the key."""
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        head = Call(headers, query, b"", scope.get("path_params", NO_PARAMETERS))
-        key, client = head.key(dict(query)), client_address(scope)
+        client = client_address(scope)
+        head = Call(headers, query, b"", scope.get("path_params", NO_PARAMETERS), client)
+        key = head.key(dict(query))
         is_checked = self.is_open or bool(key) or not self.gate.has_keys
         if is_checked and not self.is_open:
             self.gate.check(key, client)
