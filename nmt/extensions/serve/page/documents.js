@@ -1,0 +1,64 @@
+// Documents, which the server translates one after another while the page shows how far each one is.
+
+import { byId, element, save } from "./browser.js";
+import { ask, json, persistently } from "./client.js";
+
+const POLL_MS = 700; // time between two questions about a document
+const MIB = 1 << 20;
+let facts = { endings: [], max_bytes: 0 };
+let languages = () => ({}); // returns {from, to}; from is "" if the server detects it
+let queue = Promise.resolve();
+
+export function startDocuments(given, chosenLanguages) {
+  [facts, languages] = [given, chosenLanguages];
+  byId("file").accept = [".txt", ...facts.endings].join(",");
+  const shown = ["docx", "html", "md", "po", "xliff", "srt", "vtt", "csv", "json", "tmx"].filter((name) => facts.endings.includes(`.${name}`));
+  byId("formats").textContent = `Drop files anywhere on this page, or choose them: ${["txt", ...shown].join(", ")}.`;
+}
+
+export const isText = (file) => /\.(txt|text)$/i.test(file.name) || (file.type === "text/plain" && !isDocument(file));
+export const isDocument = (file) => facts.endings.some((ending) => file.name.toLowerCase().endsWith(ending));
+
+// Show a document in the list, and translate it when those before it are done.
+export function addDocument(file) {
+  const state = element("span", "Waiting…", { className: "state", role: "status" });
+  byId("documents").append(element("li", [element("span", file.name, { className: "name", dir: "auto" }), state]));
+  const { from, to } = languages();
+  queue = queue.then(() => translateDocument(file, from, to, state)).catch((error) => tell(state, error.message, true));
+}
+
+function tell(state, text, isError = false) {
+  state.textContent = text;
+  state.classList.toggle("error", isError);
+}
+
+async function translateDocument(file, from, to, state) {
+  if (file.size > facts.max_bytes) {
+    return tell(state, `Too large: this server accepts documents of up to ${(facts.max_bytes / MIB).toFixed(1)} MiB.`, true);
+  }
+  tell(state, "Translating…");
+  const content = await persistently(() => finished(file, from, to), undefined, (error, seconds) =>
+    tell(state, `${error.message} Trying again in ${seconds} s.`, true));
+  const name = file.name.replace(/(\.[^.]*)?$/, `.${to}$1`);
+  const button = element("button", "Save", { type: "button", ariaLabel: `Save ${name}` });
+  button.addEventListener("click", () => save(content, name));
+  tell(state, "Translated");
+  state.after(button);
+}
+
+// Send a document with DeepL's protocol, wait until it is translated, and return its content.
+async function finished(file, from, to) {
+  const form = new FormData();
+  form.append("target_lang", to);
+  if (from) form.append("source_lang", from);
+  form.append("filename", file.name);
+  form.append("file", file, file.name);
+  const { document_id: id, document_key } = await json("v2/document", form);
+  for (;;) {
+    const answer = await json(`v2/document/${encodeURIComponent(id)}`, { document_key });
+    if (answer.status === "error") throw new Error(answer.error_message || answer.message || "The document cannot be translated.");
+    if (answer.status === "done") break;
+    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+  }
+  return (await ask(`v2/document/${encodeURIComponent(id)}/result`, { document_key })).blob();
+}
