@@ -304,3 +304,40 @@ def test_a_narrow_page_without_storage_translates_and_keeps_a_history(folder, se
         assert page.evaluate("document.documentElement.scrollWidth") == 390
         page.click("#forget")
         assert page.locator("#entries button").count() == 0
+
+
+DOCUMENTS = {
+    "film.srt": "1\n00:00:01,000 --> 00:00:02,000\n{}\n",
+    "site.html": "<!DOCTYPE html><html><body><p>{}</p></body></html>",
+    "notes.md": "# {}\n",
+    "app.json": '{{"greeting": "{}"}}',
+    "app.po": 'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\nmsgid "{}"\nmsgstr ""\n',
+    "clip.vtt": "WEBVTT\n\n00:01.000 --> 00:02.000\n{}\n",
+    "table.csv": 'en,de\n"{}",\n',
+}
+
+
+@pytest.mark.browser
+def test_dropped_documents_are_translated_and_a_text_file_is_opened(server, tmp_path):
+    text = " ".join(WORDS[:4])
+    wanted = server.translate(text=text, model="en-de", split=True)["translations"][0]["translation"]
+    drop = """files => {
+        const data = new DataTransfer();
+        for (const [name, content] of files) data.items.add(new File([content], name));
+        document.body.dispatchEvent(new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true }));
+    }"""
+    with opened(server.port, tmp_path) as page:
+        page.select_option("#from", "en")
+        page.evaluate(drop, [[name, pattern.format(text)] for name, pattern in DOCUMENTS.items()])
+        for number, name in enumerate(DOCUMENTS):
+            with page.expect_download() as download:
+                page.locator("#documents .button").nth(number).click()
+            stem, ending = name.split(".")
+            assert download.value.suggested_filename == f"{stem}.de.{ending}"
+            found = re.sub(r'[\s"]+', " ", Path(download.value.path()).read_text())  # some formats wrap lines
+            assert wanted in found, name
+        page.evaluate(drop, [["paper.pdf", "%PDF"], ["text.txt", text]])
+        done(page)
+        assert page.input_value("#source") == text and shown(page) == wanted
+        page.wait_for_selector("#documents .error")
+        assert "paper.pdf" in page.inner_text("#documents .error")

@@ -6,7 +6,7 @@ import { json } from "./client.js";
 const CANDIDATES = 4, ALTERNATIVES = 8;
 const menu = byId("alternatives");
 let asking = new AbortController();
-let close = () => {};
+let opener = null; // the word for which the menu is open
 
 // Question about one sentence. `more` replaces or adds fields.
 function question(one, model, text, more) {
@@ -66,18 +66,20 @@ function openMenu(anchor, items) {
   menu.replaceChildren(...items);
   if (!menu.matches(":popover-open")) {
     menu.showPopover();
+    opener = anchor;
     anchor.classList.add("open");
-    close = () => menu.hidePopover();
-    menu.ontoggle = (event) => {
-      if (event.newState === "open") return;
-      asking.abort();
-      anchor.classList.remove("open");
-      if (menu.contains(document.activeElement) || document.activeElement === document.body) anchor.focus();
-    };
   }
   put(anchor.getBoundingClientRect());
   if (items[0].role === "option") items[0].focus();
 }
+
+const close = () => menu.hidePopover();
+
+menu.addEventListener("beforetoggle", (event) => {
+  if (event.newState === "open") return;
+  asking.abort();
+  opener.classList.remove("open");
+});
 
 // Put the menu below the word, or above it if there is more room.
 function put(word) {

@@ -90,11 +90,11 @@ export async function persistently(work, signal, onPause) {
 }
 
 async function pause(error, length, signal, onPause) {
-  const end = Date.now() + 1000 * Math.max(length, 1);
+  const seconds = Math.max(length, 1), end = Date.now() + 1000 * seconds;
   let isAwake = false;
   const wake = () => (isAwake = true);
   window.addEventListener("online", wake);
-  for (let left = length; left > 0 && !isAwake; left = (end - Date.now()) / 1000) {
+  for (let left = seconds; left > 0 && !isAwake; left = (end - Date.now()) / 1000) {
     signal?.throwIfAborted();
     onPause?.(error, Math.ceil(left), wake);
     await new Promise((resolve) => setTimeout(resolve, 200));

@@ -1,7 +1,7 @@
 // Documents, which the server translates one after another while the page shows how far each one is.
 
-import { byId, element, save } from "./browser.js";
-import { ask, json, persistently } from "./client.js";
+import { byId, element } from "./browser.js";
+import { ServerError, ask, json, persistently } from "./client.js";
 
 const POLL_MS = 700; // time between two questions about a document
 const MIB = 1 << 20;
@@ -17,7 +17,7 @@ export function startDocuments(given, chosenLanguages) {
 }
 
 export const isText = (file) => /\.(txt|text)$/i.test(file.name) || (file.type === "text/plain" && !isDocument(file));
-export const isDocument = (file) => facts.endings.some((ending) => file.name.toLowerCase().endsWith(ending));
+const isDocument = (file) => facts.endings.some((ending) => file.name.toLowerCase().endsWith(ending));
 
 // Show a document in the list, and translate it when those before it are done.
 export function addDocument(file) {
@@ -37,28 +37,40 @@ async function translateDocument(file, from, to, state) {
     return tell(state, `Too large: this server accepts documents of up to ${(facts.max_bytes / MIB).toFixed(1)} MiB.`, true);
   }
   tell(state, "Translating…");
-  const content = await persistently(() => finished(file, from, to), undefined, (error, seconds) =>
+  const work = () => finished(file, from, to, (seconds) => tell(state, `Translating… About ${seconds} s left.`));
+  const { content, report, warnings } = await persistently(work, undefined, (error, seconds) =>
     tell(state, `${error.message} Trying again in ${seconds} s.`, true));
   const name = file.name.replace(/(\.[^.]*)?$/, `.${to}$1`);
-  const button = element("button", "Save", { type: "button", ariaLabel: `Save ${name}` });
-  button.addEventListener("click", () => save(content, name));
-  tell(state, "Translated");
-  state.after(button);
+  const href = URL.createObjectURL(content); // kept until the page is closed
+  tell(state, report ? report[0].toUpperCase() + report.slice(1) + "." : "Translated.");
+  state.after(element("a", "Save", { href, download: name, className: "button", ariaLabel: `Save ${name}` }));
+  if (warnings) state.parentElement.append(listOf(warnings));
 }
 
-// Send a document with DeepL's protocol, wait until it is translated, and return its content.
-async function finished(file, from, to) {
+function listOf(warnings) {
+  const title = warnings.length === 1 ? "1 warning" : `${warnings.length} warnings`;
+  const rows = warnings.map((warning) => element("li", warning, { dir: "auto" }));
+  return element("details", [element("summary", title), element("ul", rows)]);
+}
+
+// Send a document with DeepL's protocol, wait until it is translated, and return its content and what the server says about it.
+async function finished(file, from, to, onSeconds) {
   const form = new FormData();
   form.append("target_lang", to);
   if (from) form.append("source_lang", from);
-  form.append("filename", file.name);
   form.append("file", file, file.name);
   const { document_id: id, document_key } = await json("v2/document", form);
+  const address = `v2/document/${encodeURIComponent(id)}`;
   for (;;) {
-    const answer = await json(`v2/document/${encodeURIComponent(id)}`, { document_key });
-    if (answer.status === "error") throw new Error(answer.error_message || answer.message || "The document cannot be translated.");
-    if (answer.status === "done") break;
+    const answer = await json(address, { document_key }).catch(asIfRestarted);
+    if (answer.status === "error") throw new Error(answer.error_message);
+    if (answer.status === "done") return { ...answer, content: await (await ask(`${address}/result`, { document_key })).blob() };
+    if (answer.seconds_remaining) onSeconds(answer.seconds_remaining);
     await new Promise((resolve) => setTimeout(resolve, POLL_MS));
   }
-  return (await ask(`v2/document/${encodeURIComponent(id)}/result`, { document_key })).blob();
+}
+
+// A server that does not know the document has restarted, so the document is sent again.
+function asIfRestarted(error) {
+  throw error.status === 404 ? new ServerError(0, "The server has restarted.", NaN) : error;
 }

@@ -54,9 +54,7 @@ async function translate() {
   byId("progress").hidden = !source.value.trim();
   byId("progress").removeAttribute("value");
   try {
-    await persistently((progress) => translateOnce(signal, progress), signal, (error, seconds, wake) => {
-      say(`${error.message} Trying again in ${seconds} s.`, "error", wake);
-    });
+    await persistently((progress) => translateOnce(signal, progress), signal, sayPause);
     finish();
   } catch (error) {
     if (signal.aborted) return;
@@ -198,7 +196,13 @@ function finish() {
   else if (text.model !== null || !text.sentences.length) say("");
   pane.ensureStop();
   drawButtons();
-  settling = setTimeout(() => remember({ text: source.value, translation: translation(), from: text.from, to: text.to }), SETTLED_MS);
+  settle();
+}
+
+function settle() {
+  clearTimeout(settling);
+  const entry = () => ({ text: source.value, translation: translation(), from: text.from, to: text.to });
+  settling = setTimeout(() => remember(entry()), SETTLED_MS);
 }
 
 const sentences = (count) => (count === 1 ? "1 sentence" : `${count.toLocaleString("en")} sentences`);
@@ -207,13 +211,19 @@ function translation() {
   return text.sentences.map((one) => one.gap + (one.row && !one.row.error ? one.row.translation : one.text)).join("") + text.after;
 }
 
-function say(message, kind = "", wake = null) {
+function say(message, kind = "") {
   const status = byId("status");
   if (status.textContent !== message) status.textContent = message;
   status.className = kind;
-  byId("retry").hidden = !wake;
+  byId("retry").hidden = byId("countdown").hidden = byId("switch").hidden = true;
+}
+
+// Say why there is a pause. Screen readers hear the reason, but not each second.
+function sayPause(error, seconds, wake) {
+  say(error.message, "error");
+  byId("countdown").textContent = `Trying again in ${seconds} s.`;
+  byId("retry").hidden = byId("countdown").hidden = false;
   byId("retry").onclick = wake;
-  byId("switch").hidden = true;
 }
 
 function drawButtons() {
@@ -238,6 +248,7 @@ function take(i, made, j) {
   one.row = { ...one.row, translation: made };
   known.set(one.id, one.row);
   pane.show(i);
+  settle();
   if (j !== undefined) pane.focusWord(i, j);
   else choose(i);
 }
@@ -271,9 +282,9 @@ function fillLanguages() {
 
 // Choose languages, as far as there are models for them.
 function setLanguages(one, other) {
-  from.value = one;
-  fillMenu(to, targetsOf(one));
-  if (targetsOf(one).includes(other)) to.value = other;
+  if ([...from.options].some((option) => option.value === one)) from.value = one;
+  fillMenu(to, targetsOf(from.value));
+  if (targetsOf(from.value).includes(other)) to.value = other;
   chosen.write({ from: from.value, to: to.value });
   drawLanguages();
 }
@@ -379,9 +390,7 @@ function listen() {
 
 async function start() {
   listen();
-  facts = await persistently(() => json("page/facts"), undefined, (error, seconds, wake) => {
-    say(`${error.message} Trying again in ${seconds} s.`, "error", wake);
-  });
+  facts = await persistently(() => json("page/facts"), undefined, sayPause);
   manageKey(facts.keys, translate);
   fillLanguages();
   startDocuments(facts, () => ({ from: from.value === AUTO ? "" : from.value, to: to.value }));

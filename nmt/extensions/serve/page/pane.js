@@ -16,7 +16,7 @@ export function listen(choose, word) {
   [onChoose, onWord] = [choose, word];
 }
 
-export const word = (i, j) => spans[i]?.querySelectorAll(".word")[j];
+const word = (i, j) => spans[i]?.querySelectorAll(".word")[j];
 export const translationOf = (one) => one.row?.translation ?? one.old ?? "";
 
 // Show new sentences. Those without a translation show the old one, or a sign that something is coming.
@@ -154,7 +154,7 @@ pane.addEventListener("focusin", (event) => {
   mark(i);
   if (i >= 0) onChoose(i, Number(event.target.dataset.word));
 });
-pane.addEventListener("focusout", () => mark(-1));
+pane.addEventListener("focusout", (event) => event.relatedTarget?.closest("#alternatives") || mark(-1));
 
 // The panes scroll together, by the share of the text that is above.
 let leader = null; // the pane that the user scrolls
