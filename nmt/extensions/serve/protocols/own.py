@@ -74,7 +74,10 @@ class NmtProtocol(ClientProtocol):
         keeps_lines = settings.split or settings.markup != "none"
         requests = [_request(text, keeps_lines) for text in texts]
         has_phrases = any(request.phrases for request in requests)
-        details = Details(asked.n_best > 1 or asked.word_scores, asked.alignment, has_phrases)
+        if asked.alternatives and (has_phrases or asked.glossary or asked.repair):
+            raise ProblemError(400, "alternatives cannot be combined with phrases, a glossary or repair")
+        has_scores = asked.n_best > 1 or asked.word_scores
+        details = Details(has_scores, asked.alignment, has_phrases, alternatives=asked.alternatives)
         if asked.stream:
             return EventStream(_events(model, asked, self.service.stream_texts(model, requests, settings, details)))
         translations = await self.service.translate_texts(model, requests, settings, details)
