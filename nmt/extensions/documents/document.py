@@ -37,6 +37,7 @@ from nmt.translate.results import BROKEN, Translation
 
 MAX_DOCUMENT_BYTES: Final = 64 << 20  # the document is held in memory as a tree, which is ten times as large
 UnitState = Literal["open", "already translated", "not to be translated"]
+MAX_DIGITS: Final = 1000  # Python refuses to convert much longer numbers
 NO_WORDS: Final = "without words"
 IN_PLACE: Final = "translated"
 _THOUSANDS: Final = re.compile(r"(?<=\d)[.,'’\s](?=\d{3}(?!\d))")
@@ -190,7 +191,8 @@ def _write_unit(
 
 def _numbers(text: str) -> set[str]:
     """The numbers with two or more digits in a text, which translations rarely spell out. Thousands separators are ignored."""
-    return {str(int(number)) for number in re.findall(r"\d{2,}", _THOUSANDS.sub("", MARKER.sub(" ", text)))}
+    numbers = re.findall(r"\d{2,}", _THOUSANDS.sub("", MARKER.sub(" ", text)))
+    return {str(int(number)) for number in numbers if len(number) <= MAX_DIGITS}
 
 
 def warn_of_language(place: str, noun: str, declared: str | None, model: str) -> None:
@@ -229,6 +231,11 @@ def decoded(content: bytes, place: str, noun: str) -> tuple[str, Encoding]:
         raise InputError(
             f"{place}:{line}: not UTF-8 (convert the {noun} from its encoding: `iconv -f WINDOWS-1252 -t UTF-8 FILE`)"
         ) from None
+
+
+def line_ends(text: str) -> list[int]:
+    """The positions of the line ends in a text. Line `bisect_left(line_ends(text), place) + 1` contains a place."""
+    return [found.start() for found in re.finditer("\n", text)]
 
 
 def damaged(place: str, format: str, reason: object, line: int | None = None) -> UserError:

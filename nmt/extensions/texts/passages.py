@@ -120,8 +120,8 @@ class Passage:
         kept: list[list[Kept]] = [[] for _ in spans]
         numbers: dict[tuple[int, int], int] = {}  # index of each element in each of its parts
         for i, element in enumerate(self.elements):
-            inside = range(bisect_right(ends, element.start), bisect_left(starts, element.end))
-            for k in dict.fromkeys([*inside[:1], *inside[-1:]]):  # between these parts, the element has no tags
+            around = range(bisect_right(ends, element.start), bisect_left(starts, element.end))
+            for k in dict.fromkeys([*around[:1], *around[-1:]]):  # between these parts, the element has no tags
                 start, end = spans[k]
                 first, last = max(element.start, start), min(element.end, end)
                 if first < last:

@@ -33,7 +33,7 @@ WRITTEN_MARKS: Final = (
     r"|(?P<link_end>(?<=[^\[\]\n])\]\([^()\s<>]{0,1000}(?:\s+\"[^\"<>]*\")?\))"
     r"|(?P<bold>\*\*(?=\S[^*\n]{0,300}\*\*)|(?<=\S)\*\*)"
     r"|\[(?P<bb_close>/?)(?P<bb>b|i|u|s|url|quote|color|size|center|list)(?:=[^\[\]\n]{0,200})?\]"
-    r"|\{\\(?P<style>[a-zA-Z]*)(?P<value>[^{}\s]{0,200})\}"
+    r"|\{\\(?P<style>[a-zA-Z]*+)(?P<value>[^{}\s]{0,200}+)\}"
 )
 WRITTEN_BREAK: Final = r"(?<!\b[A-Za-z]:)(?<=[.!?:;,>])\\{1,2}[nrt]|\\{1,2}[nrt](?=[A-Z\W]|\Z)"  # but not in paths
 TAG_PATTERNS: Final[Mapping[str, re.Pattern[str]]] = {

@@ -121,9 +121,9 @@ def _layout(text: str, settings: TextSettings, split: bool, pipeline: Pipeline) 
         has_message = any(item.kind == "message" for item in part.kept)
         is_long = markup != "none" and len(part.text) > MAX_CHARACTERS
         for piece in _pieces(part, markup, pipeline, split or is_long or has_message):
-            for text in written_out(piece, markup) if isinstance(piece, Passage) and has_message else [piece]:
-                is_long = markup != "none" and isinstance(text, Passage) and len(text.text) > MAX_CHARACTERS
-                layout += _pieces(text, markup, pipeline, True) if is_long else [text]
+            for own in written_out(piece, markup) if isinstance(piece, Passage) and has_message else [piece]:
+                is_too_long = markup != "none" and isinstance(own, Passage) and len(own.text) > MAX_CHARACTERS
+                layout += _pieces(own, markup, pipeline, True) if isinstance(own, Passage) and is_too_long else [own]
     side = pipeline.source
     return [with_unseen_signs(part, side, settings.write) if isinstance(part, Passage) else part for part in layout]
 
