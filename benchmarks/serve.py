@@ -3,7 +3,7 @@
     python benchmarks/serve.py --model FOLDER --source test.en [--clients 1 8 64] [--beams 4 1] [--requests 50] [--rounds 6]
     python benchmarks/serve.py --model FOLDER --source test.en --beside 1000          # short requests next to long ones
     python benchmarks/serve.py --model FOLDER --source test.en --endurance 100000     # requests by 64 clients, memory
-    python benchmarks/serve.py --model FOLDER --source test.en --abuse                # slow connections, bodies of 1 GB
+    python benchmarks/serve.py --model FOLDER --source test.en --abuse                # next to hostile clients (attacks.py)
 
 FOLDER is an export for CTranslate2. Each client sends one line per request on a persistent connection, the next one after
 the answer. Every answer is compared with that of `nmt translate`. In each round `nmt translate` translates the same lines,
@@ -14,6 +14,7 @@ is the median of the rounds, a ratio the median of the ratios within a round.
 import argparse
 import asyncio
 import json
+import multiprocessing
 import os
 import re
 import resource
@@ -27,12 +28,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from attacks import ATTACKS
 from models import NMT
 
 PLAIN_SERVER = Path(__file__).with_name("plain_server.py")
-SLOW_CONNECTIONS = 300
-HUGE_BODY_BYTES = 1 << 30
-CHUNK = b"x" * (1 << 16)
 
 
 @dataclass(frozen=True)
@@ -265,49 +264,23 @@ def endure(options: argparse.Namespace, lines: Sequence[str]) -> None:
 
 
 def abuse(options: argparse.Namespace, lines: Sequence[str]) -> None:
-    """Print the speed of clients next to slow connections and endless bodies, and the server's memory."""
-
-    async def slow(port: int) -> list[asyncio.StreamWriter]:
-        writers = []
-        for _ in range(SLOW_CONNECTIONS):
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(b"POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{")
-            writers.append(writer)
-        return writers
-
-    async def huge(port: int, in_chunks: bool) -> str:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        length = b"Transfer-Encoding: chunked" if in_chunks else b"Content-Length: %d" % HUGE_BODY_BYTES
-        writer.write(b"POST /v1/translate HTTP/1.1\r\nHost: localhost\r\n" + length + b"\r\n\r\n")
-        try:
-            for _ in range(HUGE_BODY_BYTES // len(CHUNK)):
-                writer.write(b"%x\r\n" % len(CHUNK) + CHUNK + b"\r\n" if in_chunks else CHUNK)
-                await writer.drain()
-        except OSError:
-            pass
-        try:
-            return (await asyncio.wait_for(reader.read(100), 10)).split(b"\r\n")[0].decode()
-        except OSError:
-            return "connection reset"
-
-    async def work(process: subprocess.Popen[bytes], port: int) -> tuple[Load, Load, list[str]]:
-        texts = [[lines[(i + j) % len(lines)] for j in range(options.requests)] for i in range(8)]
-        before = await run_clients(process, port, texts, {})
-        writers = await slow(port)
-        after, *answers = await asyncio.gather(
-            run_clients(process, port, texts, {}), *(huge(port, i % 2 == 0) for i in range(4))
-        )
-        for writer in writers:
-            writer.close()
-        return before, after, answers
-
+    """Print the latency of 8 clients next to each kind of hostile client, and the server's memory."""
+    texts = [[lines[(i + j) % len(lines)] for j in range(options.requests)] for i in range(8)]
     with server(options) as (process, port):
-        memory = resident(process)
-        before, after, answers = asyncio.run(work(process, port))
-        print(f"8 clients alone: {before.rate:,.0f} requests/s, {memory:.0f} MiB")
-        beside = f"{SLOW_CONNECTIONS} slow connections and 4 bodies of 1 GiB, two in chunks"
-        print(f"next to {beside}: {after.rate:,.0f} requests/s, {resident(process):.0f} MiB")
-        print("answers to the bodies:", sorted(answers))
+        print("next to  p50 ms  p99 ms  requests/s  wrong answers  MiB")
+        for name, attack in {"nobody": None, **ATTACKS, "nobody again": None}.items():
+            attackers = [
+                multiprocessing.Process(target=attack, args=(port,), daemon=True) for _ in range(4 if attack else 0)
+            ]
+            for attacker in attackers:
+                attacker.start()
+            time.sleep(2 if attack else 0)
+            load = asyncio.run(run_clients(process, port, texts, {}))
+            for attacker in attackers:
+                attacker.kill()
+                attacker.join()
+            cuts = "  ".join(f"{load.latencies[len(load.latencies) * p // 100]:.1f}" for p in (50, 99))
+            print(f"{name}  {cuts}  {load.rate:,.0f}  {load.wrong}  {resident(process):.0f}", flush=True)
 
 
 def main() -> None:
