@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import shutil
+from pathlib import Path
 from urllib.parse import quote, unquote, urlencode
 
 import pytest
@@ -25,6 +26,7 @@ from nmt.translate.results import TRUNCATED, Candidate, Translation
 LIBRE, DEEPL, OPENAI, OWN = "/translate", "/v2/translate", "/v1/chat/completions", "/v1/translate"
 ENGLISH = "The man walks into the house, and the children are there."
 GERMAN = "Der Mann geht in das Haus, und die Kinder sind da."
+PAGES = Path(__file__).parents[2] / "docs/how-to"
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 
 
@@ -524,6 +526,7 @@ PROMPTS = {  # as real programs send them, with the pattern that the how-to page
 @pytest.mark.parametrize("program", PROMPTS)
 def test_a_pattern_finds_the_text_in_the_prompt_of_a_program(serve, program):
     prompt, pattern = PROMPTS[program]
+    assert f"`{pattern}`" in (PAGES / "programs.md").read_text()
     ask = serve({"m": ("en", "de")}, prompt_pattern=("nowhere (.*)", pattern))
     for stream in (False, True):
         body = {"model": "m", "messages": [{"role": "user", "content": prompt}], "stream": stream}

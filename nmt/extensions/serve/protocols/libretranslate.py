@@ -32,8 +32,8 @@ from nmt.version import __version__
 MAX_LISTED_ALTERNATIVES: Final = 20
 PERCENT: Final = 100
 TYPING_PAUSE: Final = 500  # milliseconds that a page should wait for the next key before it sends a text
-KEPT_SECONDS: Final = 1800.0  # how long a translated document can be downloaded
-MAX_KEPT_BYTES: Final = 64 << 20  # size of all translated documents; the oldest are dropped
+DOWNLOAD_SECONDS: Final = 1800.0  # how long a translated document can be downloaded
+MAX_DOWNLOAD_BYTES: Final = 64 << 20  # size of all translated documents; the oldest are dropped
 AUTO_SOURCE: Final = "auto"  # value of `source` that asks the server to detect the language
 FORMS: Final[dict[str, MarkupName]] = {"": "none", "text": "none", "html": "html"}
 SPECIFICATION: Final = Path(__file__).parents[1] / "libretranslate.json"
@@ -121,7 +121,7 @@ class LibreTranslate(ClientProtocol):
         """Drop translated documents that are too old or too many."""
         size = sum(len(file.content) for file in self._files.values())
         for number, file in list(self._files.items()):
-            if size <= MAX_KEPT_BYTES and time.monotonic() - file.began < KEPT_SECONDS:
+            if size <= MAX_DOWNLOAD_BYTES and time.monotonic() - file.began < DOWNLOAD_SECONDS:
                 return
             size -= len(self._files.pop(number).content)
 
