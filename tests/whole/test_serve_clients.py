@@ -14,7 +14,7 @@ from fake_translator import FakeTranslator
 
 from nmt import registry
 from nmt.artefact import Artefact
-from nmt.extensions.serve import models
+from nmt.extensions.serve import detection, models
 from nmt.extensions.serve.app import application
 from nmt.extensions.serve.metrics import Metrics
 from nmt.extensions.serve.options import ServeOptions
@@ -213,6 +213,17 @@ def test_a_text_in_a_detected_language_can_be_in_the_target_language(serve):
     assert best["language"] == "fr" and 50 < best["confidence"] <= 100
 
 
+def test_the_detector_is_loaded_only_when_a_text_needs_it(serve):
+    """It takes a second and 80 MB, which clients that name the language do not pay."""
+    ask = serve({"m": ("en", "de")})
+    detection._identifier.cache_clear()
+    assert [row[0] for row in ask_all(ask, ENGLISH, "en", "de")] == [200, 200]
+    assert ask("/languages", method="GET")[0] == 200
+    assert detection._identifier.cache_info().currsize == 0
+    assert ask("/detect", {"q": ENGLISH})[1][0]["language"] == "en"
+    assert detection._identifier.cache_info().currsize == 1
+
+
 @pytest.mark.parametrize(
     ("text", "language"),
     [
@@ -351,7 +362,7 @@ def multipart(name, content, **fields):
     ids=["text", "srt", "html"],
 )
 def test_libretranslate_translates_files(serve, name, content, translated, source):
-    ask = serve({"m": ("en", "de")})
+    ask = serve({"m": ("en", "de")}, hosts=("example.org",))
     body, kind = multipart(name, content.encode(), source=source, target="de")
     headers = {"content_type": kind, "host": "example.org:5000", "x_forwarded_proto": "https"}
     address = "https://example.org:5000"
