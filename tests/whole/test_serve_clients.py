@@ -18,6 +18,7 @@ from nmt.extensions.serve import detection, models
 from nmt.extensions.serve.app import application
 from nmt.extensions.serve.metrics import Metrics
 from nmt.extensions.serve.options import ServeOptions
+from nmt.extensions.serve.protocols import libretranslate
 from nmt.extensions.serve.service import Service
 from nmt.text.corpus import visible_line
 from nmt.text.pipeline import Pipeline
@@ -374,6 +375,33 @@ def test_libretranslate_translates_files(serve, name, content, translated, sourc
         address + r"/download_file/[\w-]{20,}/" + quote(name), answer["translatedFileUrl"]
     )
     assert downloaded == (200, translated.encode())
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "kept"), [("DOWNLOAD_SECONDS", 0, [404, 404]), ("MAX_DOWNLOAD_BYTES", 20, [404, 200])]
+)
+def test_translated_files_are_dropped_after_some_time_or_for_newer_ones(serve, monkeypatch, limit, value, kept):
+    monkeypatch.setattr(libretranslate, limit, value)
+    ask, addresses = serve({"m": ("en", "de")}), []
+    body, kind = multipart("a.txt", b"Two dogs.", source="en", target="de")
+
+    def upload(_):
+        return "/translate_file", body, "POST", {"content_type": kind}
+
+    def download(number):
+        def request(answer):
+            if isinstance(answer, dict) and "translatedFileUrl" in answer:
+                addresses.append(unquote(answer["translatedFileUrl"].removeprefix("http://")))
+            return addresses[number], b"", "GET", {}
+
+        return request
+
+    def second_upload(answer):
+        addresses.append(unquote(answer["translatedFileUrl"].removeprefix("http://")))
+        return upload(answer)
+
+    answers = ask.in_turn(upload, second_upload, download(0), download(1))
+    assert [status for status, _ in answers[2:]] == kept
 
 
 def test_libretranslate_refuses_files_that_it_cannot_translate(serve):
