@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import shutil
+from pathlib import Path
 from urllib.parse import quote, unquote, urlencode
 
 import pytest
@@ -13,10 +14,11 @@ from fake_translator import FakeTranslator
 
 from nmt import registry
 from nmt.artefact import Artefact
-from nmt.extensions.serve import models
+from nmt.extensions.serve import detection, models
 from nmt.extensions.serve.app import application
 from nmt.extensions.serve.metrics import Metrics
 from nmt.extensions.serve.options import ServeOptions
+from nmt.extensions.serve.protocols import libretranslate
 from nmt.extensions.serve.service import Service
 from nmt.text.corpus import visible_line
 from nmt.text.pipeline import Pipeline
@@ -25,6 +27,7 @@ from nmt.translate.results import TRUNCATED, Candidate, Translation
 LIBRE, DEEPL, OPENAI, OWN = "/translate", "/v2/translate", "/v1/chat/completions", "/v1/translate"
 ENGLISH = "The man walks into the house, and the children are there."
 GERMAN = "Der Mann geht in das Haus, und die Kinder sind da."
+PAGES = Path(__file__).parents[2] / "docs/how-to"
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 
 
@@ -211,6 +214,17 @@ def test_a_text_in_a_detected_language_can_be_in_the_target_language(serve):
     assert best["language"] == "fr" and 50 < best["confidence"] <= 100
 
 
+def test_the_detector_is_loaded_only_when_a_text_needs_it(serve):
+    """It takes a second and 80 MB, which clients that name the language do not pay."""
+    ask = serve({"m": ("en", "de")})
+    detection._identifier.cache_clear()
+    assert [row[0] for row in ask_all(ask, ENGLISH, "en", "de")] == [200, 200]
+    assert ask("/languages", method="GET")[0] == 200
+    assert detection._identifier.cache_info().currsize == 0
+    assert ask("/detect", {"q": ENGLISH})[1][0]["language"] == "en"
+    assert detection._identifier.cache_info().currsize == 1
+
+
 @pytest.mark.parametrize(
     ("text", "language"),
     [
@@ -349,7 +363,7 @@ def multipart(name, content, **fields):
     ids=["text", "srt", "html"],
 )
 def test_libretranslate_translates_files(serve, name, content, translated, source):
-    ask = serve({"m": ("en", "de")})
+    ask = serve({"m": ("en", "de")}, hosts=("example.org",))
     body, kind = multipart(name, content.encode(), source=source, target="de")
     headers = {"content_type": kind, "host": "example.org:5000", "x_forwarded_proto": "https"}
     address = "https://example.org:5000"
@@ -361,6 +375,33 @@ def test_libretranslate_translates_files(serve, name, content, translated, sourc
         address + r"/download_file/[\w-]{20,}/" + quote(name), answer["translatedFileUrl"]
     )
     assert downloaded == (200, translated.encode())
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "kept"), [("DOWNLOAD_SECONDS", 0, [404, 404]), ("MAX_DOWNLOAD_BYTES", 20, [404, 200])]
+)
+def test_translated_files_are_dropped_after_some_time_or_for_newer_ones(serve, monkeypatch, limit, value, kept):
+    monkeypatch.setattr(libretranslate, limit, value)
+    ask, addresses = serve({"m": ("en", "de")}), []
+    body, kind = multipart("a.txt", b"Two dogs.", source="en", target="de")
+
+    def upload(_):
+        return "/translate_file", body, "POST", {"content_type": kind}
+
+    def download(number):
+        def request(answer):
+            if isinstance(answer, dict) and "translatedFileUrl" in answer:
+                addresses.append(unquote(answer["translatedFileUrl"].removeprefix("http://")))
+            return addresses[number], b"", "GET", {}
+
+        return request
+
+    def second_upload(answer):
+        addresses.append(unquote(answer["translatedFileUrl"].removeprefix("http://")))
+        return upload(answer)
+
+    answers = ask.in_turn(upload, second_upload, download(0), download(1))
+    assert [status for status, _ in answers[2:]] == kept
 
 
 def test_libretranslate_refuses_files_that_it_cannot_translate(serve):
@@ -524,6 +565,7 @@ PROMPTS = {  # as real programs send them, with the pattern that the how-to page
 @pytest.mark.parametrize("program", PROMPTS)
 def test_a_pattern_finds_the_text_in_the_prompt_of_a_program(serve, program):
     prompt, pattern = PROMPTS[program]
+    assert f"`{pattern}`" in (PAGES / "programs.md").read_text()
     ask = serve({"m": ("en", "de")}, prompt_pattern=("nowhere (.*)", pattern))
     for stream in (False, True):
         body = {"model": "m", "messages": [{"role": "user", "content": prompt}], "stream": stream}

@@ -32,8 +32,9 @@ from nmt.version import __version__
 MAX_LISTED_ALTERNATIVES: Final = 20
 PERCENT: Final = 100
 TYPING_PAUSE: Final = 500  # milliseconds that a page should wait for the next key before it sends a text
-KEPT_SECONDS: Final = 1800.0  # how long a translated document can be downloaded
-MAX_KEPT_BYTES: Final = 64 << 20  # size of all translated documents; the oldest are dropped
+DOWNLOAD_SECONDS: Final = 1800.0  # how long a translated document can be downloaded
+MAX_DOWNLOAD_BYTES: Final = 64 << 20  # size of all translated documents; the oldest are dropped
+NO_HOST: Final = re.compile(r"[^\w.:\[\]-]", re.ASCII)  # characters that no host name and no address has
 AUTO_SOURCE: Final = "auto"  # value of `source` that asks the server to detect the language
 FORMS: Final[dict[str, MarkupName]] = {"": "none", "text": "none", "html": "html"}
 SPECIFICATION: Final = Path(__file__).parents[1] / "libretranslate.json"
@@ -121,7 +122,7 @@ class LibreTranslate(ClientProtocol):
         """Drop translated documents that are too old or too many."""
         size = sum(len(file.content) for file in self._files.values())
         for number, file in list(self._files.items()):
-            if size <= MAX_KEPT_BYTES and time.monotonic() - file.began < KEPT_SECONDS:
+            if size <= MAX_DOWNLOAD_BYTES and time.monotonic() - file.began < DOWNLOAD_SECONDS:
                 return
             size -= len(self._files.pop(number).content)
 
@@ -196,7 +197,7 @@ def _address(call: Call) -> str:
     """The address of the server as the client sees it, even behind a proxy."""
     scheme = call.headers.get("x-forwarded-proto", "http")
     host = call.headers.get("x-forwarded-host") or call.headers.get("host", "")
-    return f"{scheme if scheme in ('http', 'https') else 'http'}://{re.sub(r'[^A-Za-z0-9.:_-]|[^ -~]', '', host)}"
+    return f"{'https' if scheme == 'https' else 'http'}://{NO_HOST.sub('', host)}"
 
 
 def _named(code: str) -> dict[str, str]:
