@@ -1000,3 +1000,11 @@ def test_a_value_after_an_equals_sign_may_start_with_a_dash(value, trained, call
         done = call("translate", f"--model={trained}", "--output=-out", *words)
         assert done.code == 0, done.err
         assert Path("-out").read_text().count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["list", "prepare", "train", "average", "translate", "score", "evaluate", "export"])
+def test_closed_streams_give_an_error_in_every_command(command):
+    words = " ".join(f"'{word}'" for word in NMT)
+    for closed, code in (("1>&-", 5), ("2>&-", 5), ("0<&- 1>&-", 5)):
+        done = subprocess.run(["bash", "-c", f"{words} {command} {closed}"], env=ENVIRONMENT, capture_output=True)
+        assert done.returncode == code and b"Traceback" not in done.stderr
