@@ -19,7 +19,7 @@ from nmt import registry
 from nmt.artefact import Artefact
 from nmt.data.batching import Indices, micro_batches
 from nmt.data.row_files import SIDES, Counts, IdArray, RowFile, StoredColumn, id_type, open_lengths
-from nmt.errors import ArtefactError, UserError, expecting, quoted
+from nmt.errors import ArtefactError, InputError, UserError, expecting, quoted
 from nmt.files import to_json
 from nmt.runs import find_model
 from nmt.symbols import UNK
@@ -131,7 +131,9 @@ class EvaluationSet:
     target_lines: list[str]
 
     def check(self) -> None:
-        """Read the whole set once. Raises ArtefactError if anything is damaged."""
+        """Read the whole set once. Raises ArtefactError if anything is damaged, InputError if no pair can be validated on."""
+        if next(self.batches(1), None) is None:
+            raise InputError(f"no pair in the set '{self.name}' has text on both sides (choose another set)")
         columns = (column.take for column in self.corpus.columns.values())
         for take in (self.corpus.sources, self.corpus.targets, *columns):
             for start in range(0, len(self.corpus), CHECKED_PAIRS):

@@ -53,7 +53,7 @@ def _average_folders(
     """Do the work of `average` for these checkpoints."""
     output, device = Path(options.output), choose_device(options.device)
     facts, pipeline = _common_model(folders, output)
-    dev = _validation_set(options.score, pipeline, options.max_tokens) if options.score else None
+    dev = _validation_set(options.score, pipeline) if options.score else None
     names = [one_line(str(folder)) for folder in folders]
     scores: dict[str, dict[str, float]] = {}
     with signals.Signals():
@@ -169,7 +169,7 @@ def _common_model(folders: Sequence[Path], output: Path) -> tuple[ModelFacts, Pi
     return facts, pipeline
 
 
-def _validation_set(folder: str, pipeline: Pipeline, max_tokens: int) -> EvaluationSet:
+def _validation_set(folder: str, pipeline: Pipeline) -> EvaluationSet:
     """The first validation set of a data folder. Raises an error if its vocabulary is not the model's."""
     data = PreparedData(Path(folder))
     if data.pipeline.hash != pipeline.hash:
@@ -177,7 +177,7 @@ def _validation_set(folder: str, pipeline: Pipeline, max_tokens: int) -> Evaluat
             f"{quoted(folder)}: vocabulary differs from that of the checkpoints (use nmt prepare --vocabulary CHECKPOINT)"
         )
     dev = next(iter(data.valid.values()), None)
-    if dev is None or next(dev.batches(max_tokens), None) is None:
+    if dev is None:
         raise UserError(
             f"{quoted(folder)}: no validation set to score on (use nmt prepare --valid PREFIX --vocabulary CHECKPOINT)"
         )

@@ -79,6 +79,7 @@ class Report:
                 f"{quoted(self._path)}: lines are missing; the file has {self._size:,} bytes, but had {offset:,} when the "
                 "checkpoint was saved"
             )
+        if self._size <= offset:  # a finished run is left untouched
             return
         with naming(self._path):
             self._metrics.truncate(offset)

@@ -79,12 +79,7 @@ def open_data(options: TrainOptions) -> tuple[PreparedData, Validation | None]:
         if options.patience is not None:
             raise UserError(f"--patience needs a validation set in {quoted(options.data)} (use nmt prepare --valid)")
         return data, None
-    if next(dev.batches(1), None) is None:
-        raise UserError(
-            f"{quoted(options.data)}: no pair in the validation set '{dev.name}' has text on both sides (choose another "
-            "--valid-set)"
-        )
-    dev.check()  # a damaged set would end the run at its first validation
+    dev.check()  # a blank or damaged set would end the run at its first validation
     shared = registry.shared_values("metric", options)
     own = {"bleu": {"tokenize": _run_tokenizer(options)}}
     metrics = {

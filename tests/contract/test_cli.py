@@ -990,3 +990,21 @@ def test_help_ignores_what_is_wrong_around_it(call, tmp_path):
         assert call("train", *words).out == whole
     assert call("train", "--config", tmp_path / "a.toml", "--help", "data").code == 0
     assert_refused(call("train", "-hh"), 2, "'-hh'")
+
+
+@pytest.mark.parametrize("value", ["-dash.txt", "--dash", "-d=1"])
+def test_a_value_after_an_equals_sign_may_start_with_a_dash(value, trained, call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path(value).write_text("ban\n")
+    for words in ([f"--input={value}"], [f"-i={value}"], ["--", value]):
+        done = call("translate", f"--model={trained}", "--output=-out", *words)
+        assert done.code == 0, done.err
+        assert Path("-out").read_text().count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["list", "prepare", "train", "average", "translate", "score", "evaluate", "export"])
+def test_closed_streams_give_an_error_in_every_command(command):
+    words = " ".join(f"'{word}'" for word in NMT)
+    for closed, code in (("1>&-", 5), ("2>&-", 5), ("0<&- 1>&-", 5)):
+        done = subprocess.run(["bash", "-c", f"{words} {command} {closed}"], env=ENVIRONMENT, capture_output=True)
+        assert done.returncode == code and b"Traceback" not in done.stderr

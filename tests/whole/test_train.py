@@ -1,5 +1,6 @@
 """Training as a user runs it: an interrupted run resumes bit for bit, and nothing is lost (docs/reference/contract.md)."""
 
+import importlib.util
 import json
 import re
 import shlex
@@ -262,14 +263,16 @@ def test_a_finished_run_says_so_in_one_line_and_changes_no_file(data, undisturbe
     run = shutil.copytree(undisturbed, tmp_path / "run")
 
     def content():
-        return {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.name != ".lock"}
+        files = [path for path in run.rglob("*") if path.is_file() and path.name != ".lock"]
+        return {path: (path.read_bytes(), path.stat().st_mtime_ns, path.stat().st_ino) for path in files}
 
     before = content()
     arguments = [argument for argument in train_arguments(data, run, 20) if argument != "--quiet"]
-    again = call(*arguments)
-    assert again.code == 0 and again.err.count("\n") == 1
-    assert "nothing to do: the run ended at update 20 (to train longer, raise --max-updates)" in again.err
-    assert content() == before
+    for flags in ([], ["--json"], ["--tensorboard"] if importlib.util.find_spec("tensorboard") else []):
+        again = call(*arguments, *flags)
+        assert again.code == 0 and again.err.count("\n") == 1
+        assert "nothing to do: the run ended at update 20 (to train longer, raise --max-updates)" in again.err
+        assert content() == before
     status = run / "status.json"  # as left by a process killed between its last checkpoint and its end
     status.write_text(status.read_text().replace('"end"', '"of_another_version"'))
     assert call(*arguments).code == 0 and '"finished"' in status.read_text()
@@ -607,6 +610,17 @@ def test_adafactor_and_plateau_resume_bit_for_bit(data, tmp_path, capfd):
     assert run_in_process(train_arguments(data, tmp_path / "cut", 10, *parts)) == 0
     assert run_in_process(train_arguments(data, tmp_path / "cut", 20, *parts)) == 0
     assert_same_run(tmp_path / "cut", tmp_path / "whole", 20)
+
+
+def test_an_all_blank_validation_set_is_invalid_input(data, trained, call, tmp_path):
+    for language in ("en", "de"):
+        (tmp_path / f"blank.{language}").write_text("\n \n\u200b\n")
+    texts = ["--source-lang=en", "--target-lang=de", "--train", data.parent / "train", "--valid", tmp_path / "blank"]
+    assert call("prepare", *texts, f"--vocabulary={data}", "--output", tmp_path / "data").code == 0
+    assert_refused(call(*train_arguments(tmp_path / "data", tmp_path / "run", 1)), 3, "'blank'")
+    average = ["average", trained, "--last=2", "--output", tmp_path / "mean", "--score", tmp_path / "data"]
+    assert_refused(call(*average), 3, "'blank'")
+    assert not (tmp_path / "run").exists() and not (tmp_path / "mean").exists()
 
 
 def test_a_run_rejects_a_different_validation_set_of_the_same_name(data, undisturbed, tmp_path, capfd):

@@ -1,6 +1,7 @@
 """A reporter that writes a run's metrics as TensorBoard events."""
 
 from collections.abc import Mapping
+from functools import cache, partial
 from pathlib import Path
 
 from nmt import register
@@ -16,13 +17,15 @@ class TensorBoard(Reporter):
     def __init__(self, options: TensorBoardOptions, folder: Path) -> None:
         """See Reporter."""
         tensorboard = required("torch.utils.tensorboard", "--tensorboard", "tensorboard")
-        self._writer = tensorboard.SummaryWriter(str(folder / "tensorboard"))
+        # Opened with the first number, because it adds a file, and a finished run must not change.
+        self._writer = cache(partial(tensorboard.SummaryWriter, str(folder / "tensorboard")))
 
     def numbers(self, update: int, values: Mapping[str, float]) -> None:
         """See Reporter."""
         for name, value in values.items():
-            self._writer.add_scalar(name, value, update)
+            self._writer().add_scalar(name, value, update)
 
     def close(self) -> None:
         """See Reporter."""
-        self._writer.close()
+        if self._writer.cache_info().currsize:
+            self._writer().close()
