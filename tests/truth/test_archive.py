@@ -52,6 +52,15 @@ def member(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
     return info
 
 
+def overlapping(count: int) -> bytes:
+    """A zip file whose members all have the content of the first one."""
+    content = zipped({f"{i:03}": CHANCE.randbytes(1000) if not i else b"" for i in range(count)})
+    place = content.index(b"PK\1\2")
+    first, *rows = content[place:].split(b"PK\1\2")[1:]
+    rows = [first] + [row[:12] + first[12:24] + row[24:38] + first[38:42] + row[42:] for row in rows]
+    return content[:place] + b"".join(b"PK\1\2" + row for row in rows)
+
+
 def zipped(files: dict[str, bytes]) -> bytes:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as made:
@@ -455,3 +464,12 @@ def test_plain_text_inside_a_tar_is_refused_if_its_name_says_that_it_is_compress
     with pytest.raises(InputError, match=r"a\.tar/x\.gz"):
         read_lines(tmp_path / "a.tar/x.gz")
     assert len(read_lines(tmp_path / "a.tar/y")) == 20_000
+
+
+def test_members_of_a_zip_file_that_overlap_are_rejected(tmp_path):
+    path = tmp_path / "a.zip"
+    path.write_bytes(overlapping(9))
+    with pytest.raises(ArtefactError, match="members of the archive overlap"):
+        check_whole(path)
+    path.write_bytes(overlapping(1))
+    check_whole(path)

@@ -2,6 +2,7 @@
 
 import re
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.extensions.texts.markup import parse
-from nmt.extensions.texts.passages import Passage, escaped
+from nmt.extensions.texts.passages import Marker, Passage, escaped, joined_markers
 from nmt.extensions.texts.placeholders import placeholders
 from nmt.extensions.texts.projection import _shares, projected, source_units, unit_weights, units
 from nmt.extensions.texts.tags import MAX_NESTED_ELEMENTS
@@ -249,3 +250,55 @@ def test_pieces_next_to_a_whitespace_only_text_belong_to_no_unit():
     """Byte pieces have a surface where the text that they make has none."""
     assert _shares(" ", [], ["\ufffd"]).shape == (1, 0)
     assert _shares("", [(0, 0)], ["\ufffd"]).tolist() == [[0.0]]
+
+
+def removed_one_by_one(passage):
+    """The definition of `without_placeholders`: each item, from the last one, becomes a marker with the elements it empties."""
+    for item in reversed(passage.kept):
+        size = item.end - item.start
+        text = passage.text[: item.start] + passage.text[item.end :]
+
+        def moved(place, item=item, size=size):
+            return place if place <= item.start else max(item.start, place - size)
+
+        elements, raw, inside, numbers = [], item.raw, -1, {-1: -1}
+        for i, element in enumerate(passage.elements):
+            new = element._replace(start=moved(element.start), end=moved(element.end))
+            if text[new.start : new.end].strip():
+                numbers[i] = len(elements)
+                elements.append(new)
+                inside = numbers[i] if element.start <= item.start and item.end <= element.end else inside
+        for i in reversed([i for i in range(len(passage.elements)) if i not in numbers]):
+            raw = passage.elements[i].open + raw + passage.elements[i].close
+        own = Marker(item.start, raw, inside, item.before, item.after, item.kind != "mark")
+        place = sum(marker.position <= item.start for marker in passage.markers)
+        others = [m._replace(position=moved(m.position), inside=numbers.get(m.inside, inside)) for m in passage.markers]
+        kept = tuple(k._replace(start=moved(k.start), end=moved(k.end)) for k in passage.kept if k != item)
+        passage = Passage(text, tuple(elements), (*others[:place], own, *others[place:]), kept)
+    return replace(passage, markers=joined_markers(passage.markers))
+
+
+@given(
+    st.lists(st.sampled_from(["<b>", "</b>", "<i>", "</i>", "<x/>", "{x}", "%s", "m² ", "dog", " ", ". "]), max_size=14)
+)
+def test_placeholders_removed_at_once_equal_those_removed_one_by_one(parts):
+    for passage in parse("".join(parts), "xml"):
+        if isinstance(passage, Passage):
+            assert passage.without_placeholders() == removed_one_by_one(passage)
+
+
+@given(st.lists(st.sampled_from(["<b>", "</b>", "<i>", "</i>", "<x/>", "{x}", "dog", " ", "&lt;"]), max_size=14))
+def test_a_passage_is_written_as_it_was_read(parts):
+    text = "".join(parts)
+    assert "".join(p if isinstance(p, str) else p.written(escaped) for p in parse(text, "xml")) == text
+
+
+def test_an_element_without_tags_in_a_sentence_costs_nothing_there():
+    [passage] = parse(90 * "<i>" + " ".join(1000 * ["The dog runs."]) + 90 * "</i>", "xml")
+    spans = [(14 * i, 14 * i + 13) for i in range(1000)]
+    assert [len(part.elements) for part in passage.parts(spans)] == [90, *(998 * [0]), 90]
+
+
+def test_a_long_address_is_never_divided():
+    [passage] = parse(f"see https://a.org/{1500 * 'b'} now", "xml")
+    assert passage.whole([(0, 900), (900, 1500), (1500, len(passage.text))]) == [(0, len(passage.text))]

@@ -1,10 +1,13 @@
 """Sentences of a paragraph: where they end, and that nothing between them is lost."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.extensions.texts.sentences import MAX_CHARACTERS, clauses, sentences
+from nmt.extensions.texts.abbreviations import abbreviations
+from nmt.extensions.texts.sentences import MAX_CHARACTERS, _Rules, clauses, sentences
 
 
 def split(text: str, language: str) -> list[str]:
@@ -143,3 +146,11 @@ def test_only_whitespace_lies_between_sentences(text, language):
     assert edges == sorted(edges)
     assert not "".join(text[edges[i] : edges[i + 1]] for i in range(0, len(edges), 2)).strip()
     assert all(text[start:end].strip() == text[start:end] != "" for start, end in spans)
+
+
+@given(st.text(st.sampled_from("12 aB.!\n:("), max_size=20))
+def test_list_marks_are_those_that_a_search_for_each_one_finds(text):
+    listed = _Rules(text, abbreviations("en"))._listed
+    for name in ("1", "2", "12", "a", "B", "aB"):
+        found = re.search(rf"(?:^|[.?!…:;]\s+|\n\s*){name}\.\s", text)
+        assert (name in listed) == (found is not None)

@@ -2,10 +2,12 @@
 
 import gzip
 import io
+import json
 import re
 import sys
 import zipfile
 from pathlib import Path
+from xml.sax.saxutils import escape
 
 import pytest
 from conftest import small_model
@@ -936,3 +938,115 @@ def test_document_parts_of_word_are_found_by_relationships_even_in_strict_docume
     contents = [translated_word(tmp_path / "a.docx", output.getvalue(), name) for name in texts]
     assert all(strict in content for content in contents)
     assert "ONE" in contents[0] and "TWO" in contents[1] and 'w:val="de" w:eastAsia="ja-JP"' in contents[2]
+
+
+LONG_LINES = {
+    "a word": 160_000 * "a",
+    "marks on a letter": "a" + 160_000 * "\u0301",
+    "an unclosed style": "{\\" + 100_000 * "a",
+    "quotation marks in an unclosed tag": "<a " + 100 * '"',
+    "unclosed comments": 20_000 * "<!-- a ",
+    "spaces": 160_000 * " " + "a",
+    "nested tags": 9000 * "<b>dog " + 9000 * "</b>",
+    "messages": 3000 * "{a, plural, other {dog}} ",
+    "a number": 6000 * "7" + " dogs",
+    "a marker with a long number": '{{ <g id="' + 6000 * "7" + '"> }} dogs',
+}
+
+
+@pytest.mark.parametrize("name", LONG_LINES)
+@pytest.mark.parametrize("format", ["srt", "json", "docx"])
+def test_a_long_line_is_translated_whatever_it_contains(name, format, tmp_path):
+    """Steps whose work grows with the square of the length would take many minutes here."""
+    text, path = LONG_LINES[name], tmp_path / f"a.{format}"
+    contents = {
+        "srt": f"1\n00:00:01,000 --> 00:00:02,000\n{text}\n".encode(),
+        "json": json.dumps({"a": text}).encode(),
+        "docx": docx(f"<w:p><w:r><w:t>{escape(text)}</w:t></w:r></w:p>"),
+    }
+    path.write_bytes(contents[format])
+    content, _ = translated(path, format, lambda texts: [Translation([Candidate(t, [], 0, 0)]) for t in texts])
+    if format == "docx":
+        content = zipfile.ZipFile(io.BytesIO(content)).read("word/document.xml")
+    assert re.sub(rb"\W", b"", content).count(b"a") >= text.count("a")
+
+
+@pytest.mark.parametrize(
+    ("format", "content"),
+    [
+        ("json", json.dumps([f"a dog {number}" for number in range(20_000)], indent=1)),
+        ("po", 'msgid "a dog"\nmsgstr ""\n' + 200_000 * "\n"),
+        ("docx", docx("<w:p>" + 40_000 * "<w:r><w:t>a dog </w:t></w:r>" + "</w:p>")),
+        (
+            "xliff",
+            '<xliff version="2.0" xmlns="urn:oasis:names:tc:xliff:document:2.0" srcLang="en" trgLang="de"><file id="f"><unit '
+            f'id="u"><originalData>{"".join(f"""<data id="d{i}">%s</data>""" for i in range(4000))}</originalData><segment>'
+            f'<source>{"".join(f"""<ph id="{i}" dataRef="d{i}"/> dog """ for i in range(4000))}</source></segment></unit>'
+            "</file></xliff>",
+        ),
+    ],
+)
+def test_a_document_with_many_texts_takes_no_longer_than_its_parts(format, content, tmp_path):
+    path = tmp_path / f"a.{format}"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert translated(path, format)[0].count(b"DOG") or format == "docx"
+
+
+def test_deeply_nested_json_is_an_error(tmp_path):
+    path = tmp_path / "a.json"
+    for depth in (250, 100_000):
+        path.write_text(depth * "[" + '"a dog"' + depth * "]")
+        with pytest.raises(InputError, match="more than 200 levels deep"):
+            read_document(path, "json")
+
+
+def archive(**parts: bytes) -> bytes:
+    output = io.BytesIO()
+    with zipfile.ZipFile(output, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, content in parts.items():
+            file.writestr(f"word/{name}.xml", content)
+    return output.getvalue()
+
+
+def _wide(size: int) -> bytes:
+    return b"<a>" + b" " * size + b"</a>"
+
+
+def test_word_documents_may_not_expand_too_far(tmp_path):
+    """The unpacked bytes are counted, over all parts with text, whatever the archive says."""
+    path, text = tmp_path / "a.docx", in_word("document", f"<w:body>{BODY}</w:body>").encode()
+    for bomb in ({"header1": _wide(8 << 20)}, {f"header{i}": _wide(1 << 20) for i in range(9)}):
+        path.write_bytes(archive(document=text, **bomb))
+        with pytest.raises(ArtefactError, match="the limit is 100 times the size of the file"):
+            read_document(path, "docx")
+    size = len(_wide(8 << 20)).to_bytes(4, "little")
+    path.write_bytes(archive(document=text, header1=_wide(8 << 20)).replace(size, (100).to_bytes(4, "little")))
+    with pytest.raises(InputError, match="not valid DOCX"):
+        read_document(path, "docx")
+
+
+def test_parts_of_word_documents_may_not_overlap(tmp_path):
+    path, content = tmp_path / "a.docx", archive(document=b"<a/>", **{f"a{i}": b"<a/>" for i in range(99)})
+    directory = content.index(b"PK\1\2")
+    entry = zipfile.ZipFile(io.BytesIO(content)).infolist()[-1].header_offset
+    rows = content[directory:].split(b"PK\1\2")[1:]
+    size = len(content).to_bytes(4, "little")
+    rows = [row[:16] + size + row[20:38] + entry.to_bytes(4, "little") + row[42:] for row in rows[:-1]] + rows[-1:]
+    path.write_bytes(content[:directory] + b"".join(b"PK\1\2" + row for row in rows))
+    with pytest.raises((ArtefactError, InputError), match=r"overlap|not valid DOCX"):
+        read_document(path, "docx")
+
+
+def test_parts_of_word_documents_without_text_are_copied_without_unpacking_them(tmp_path):
+    path, content = tmp_path / "a.docx", docx("<w:p><w:r><w:t>a dog</w:t></w:r></w:p>")
+    with zipfile.ZipFile(io.BytesIO(content)) as old:
+        info = old.getinfo("word/media/image1.png")
+    start = info.header_offset + 30 + len(info.filename)
+    packed = b"\xff" * info.compress_size  # bytes that cannot be unpacked
+    path.write_bytes(content[:start] + packed + content[start + info.compress_size :])
+    written = translated(path, "docx")[0]
+    with zipfile.ZipFile(io.BytesIO(written)) as new:
+        assert "A DOG" in new.read("word/document.xml").decode() and len(new.namelist()) == 3
+        copied = new.getinfo("word/media/image1.png")
+    start = copied.header_offset + 30 + len(copied.filename)
+    assert written[start : start + copied.compress_size] == packed and copied.CRC == info.CRC

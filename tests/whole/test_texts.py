@@ -1,9 +1,11 @@
 """`nmt translate` of any text: sentences, tags, a glossary, and broken translations."""
 
+import html
 import json
 import os
 import re
 import xml.etree.ElementTree as ElementTree
+from collections import Counter
 
 import pytest
 from conftest import WORDS, small_model
@@ -335,3 +337,27 @@ def test_searches_without_repair_and_terms_are_rejected(translate, trained, tmp_
     assert run(["export", f"--model={trained}", "--format=ctranslate2", f"--output={tmp_path / 'ct'}", "--quiet"]) == 0
     with pytest.raises(UserError, match="--repair needs the built-in search"):
         load(tmp_path / "ct", options=TranslatorOptions(repair=True))
+
+
+LONG_TEXTS = {
+    "nested": 8000 * "<b>dog " + 8000 * "</b>",
+    "many sentences in elements": 90 * "<i>" + 6000 * "The dog runs. " + 90 * "</i>",
+    "siblings": 9000 * "<b>dog</b> ",
+    "single tags": 9000 * "a<x/>",
+    "list numbers": 12000 * "1. ",
+    "placeholders": 9000 * "{x} dog ",
+    "comments": 9000 * "<!-- a --> ",
+    "open declarations": 9000 * "<!DOCTYPE [",
+    "a word": 160_000 * "a",
+    "a message": "{a, plural, other {" + 9000 * "<b>dog</b> " + "}}",
+}
+
+
+@pytest.mark.parametrize("markup", ["none", "html", "xml"])
+@pytest.mark.parametrize("name", LONG_TEXTS)
+def test_a_long_text_takes_no_longer_than_its_parts(work, name, markup):
+    """Steps whose work grows with the square of the length would take many minutes here."""
+    text = LONG_TEXTS[name]
+    translation, _ = work(text, TextSettings(split=True, markup=markup), lambda asked, again: asked)
+    kept, wanted = (Counter(re.sub(r"\W", "", html.unescape(side))) for side in (translation.text, text))
+    assert kept == wanted

@@ -177,6 +177,8 @@ def _zip_members(stream: Stream) -> Iterator[Member]:
         raise stream.damaged("zip", error) from None
     if len(archive.infolist()) > MAX_MEMBERS:
         raise ArtefactError(f"{quoted(stream.place)}: the archive has more than {MAX_MEMBERS:,} members")
+    if sum(info.compress_size for info in archive.infolist()) > archive.start_dir:
+        raise ArtefactError(f"{quoted(stream.place)}: members of the archive overlap")
     for info in archive.infolist():
         mode = stat.S_IFMT(info.external_attr >> 16)  # 0 if the zip file stores no modes
         kind = "" if mode in (0, stat.S_IFREG) else "is a link" if mode == stat.S_IFLNK else "is not a regular file"

@@ -47,7 +47,7 @@ LIST_MARK: Final = re.compile(
     r"(?:[-–—*•·▪●◦‣]|\((?:\d{1,3}|[^\W\d_]|[ivx]{2,4})\)|(?P<name>\d{1,3}|[^\W\d_]|[ivx]{2,4})(?P<end>[.)]))(?=\s)"
 )
 SPACE: Final = re.compile(r"\s+")
-WORD: Final = re.compile(r"\S+")
+BETWEEN_SPACES: Final = re.compile(r"\S+")
 SENTENCE_MARKS: Final = (".", "?", "!", "…", ":", ";")
 DIVISION: Final = re.compile(r"(?<=[;:,])\s+(?=\S)|(?<=[；：，、])\s*(?=\S)")
 
@@ -98,9 +98,9 @@ class _Rules:
 
     @cached_property
     def _listed(self) -> frozenset[str]:
-        """The words with a full stop (`3.`) at the start of the text, of a line or of a sentence. The full stop is left out."""
+        """The words with a full stop at the start of the text, a line or a sentence: `3` for `3.`."""
         listed, before, at = list[str](), "", 0  # before: last character of the previous word
-        for word in WORD.finditer(self._text):
+        for word in BETWEEN_SPACES.finditer(self._text):
             begins = not word.start() or before in SENTENCE_MARKS or "\n" in self._text[at : word.start()]
             if begins and word[0].endswith(".") and word.end() < len(self._text):
                 listed.append(word[0][:-1])

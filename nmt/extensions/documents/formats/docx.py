@@ -30,6 +30,7 @@ from nmt.extensions.documents.markers import CLOSING, MARKER, TEXT_BREAK, Marker
 from nmt.extensions.documents.safe_xml import XML_SPACE, XmlFile
 from nmt.formats.base import Languages
 from nmt.log import log
+from nmt.storages.streams import READ_BYTES
 
 WORD_XML: Final = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 STRICT, USUAL = (
@@ -44,11 +45,10 @@ LANGUAGE_RELATIONS: Final = {"styles", "settings"}  # parts that declare the lan
 DRAWN_RELATIONS: Final = {"chart", "diagramData"}  # parts with text that is not translated
 # Limits for the parts that are read, which are held in memory as trees. Other parts, such as images, are not unpacked.
 MAX_UNPACKED_BYTES: Final = 64 << 20
-FREE_BYTES: Final = 4 << 20  # a document of any size may unpack to this
-MAX_EXPANSION: Final = (
+FREE_PART_BYTES: Final = 4 << 20  # a document of any size may unpack to this
+MAX_PART_EXPANSION: Final = (
     100  # bytes beyond these per byte of the file; the text of real documents is packed 5 to 50 times smaller
 )
-READ_BYTES: Final = 1 << 16
 LOCAL_HEADER: Final = struct.Struct("<26xHH")  # its last fields are the lengths of the name and of the extra field
 HAS_DESCRIPTOR: Final = 8  # flag of a part whose sizes follow its content
 MAX_PARTS: Final = 20_000
@@ -153,7 +153,10 @@ class DocxDocument(UnitDocument):
         return texts
 
     def _part(self, archive: zipfile.ZipFile, name: str) -> XmlFile:
-        limit, chunks = min(MAX_UNPACKED_BYTES, FREE_BYTES + MAX_EXPANSION * len(self._content)), list[bytes]()
+        limit, chunks = (
+            min(MAX_UNPACKED_BYTES, FREE_PART_BYTES + MAX_PART_EXPANSION * len(self._content)),
+            list[bytes](),
+        )
         with archive.open(name) as file:
             while data := file.read(READ_BYTES):
                 chunks.append(data)
@@ -161,7 +164,7 @@ class DocxDocument(UnitDocument):
                 if self._unpacked > limit:
                     raise ArtefactError(
                         f"{self._place}: the parts with text unpack to more than {limit:,} bytes; the limit is "
-                        f"{MAX_EXPANSION} times the size of the file plus {FREE_BYTES:,} bytes, and at most "
+                        f"{MAX_PART_EXPANSION} times the size of the file plus {FREE_PART_BYTES:,} bytes, and at most "
                         f"{MAX_UNPACKED_BYTES:,} bytes"
                     )
         return XmlFile(b"".join(chunks).replace(STRICT, USUAL), "DOCX", f"{self._place}/{name}")
