@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import shutil
 from datetime import datetime
 from urllib.parse import urlencode
@@ -537,6 +538,13 @@ def test_languages_are_listed_as_deepls_clients_expect_and_each_can_be_used(serv
     found = ask("GET", "/v2/languages?type=target")[1]
     assert [row["language"] for row in found] == targets
     assert not any(row["supports_formality"] for row in found)
+    for resource in ("translate_text", "translate_document", "glossary"):
+        rows = ask("GET", f"/v3/languages?resource={resource}")[1]
+        for usable, wanted in (("usable_as_source", sources), ("usable_as_target", targets)):
+            assert sorted(row["lang"].upper() for row in rows if row[usable]) == sorted(wanted)
+        assert all("glossary" in row["features"] for row in rows)
+    assert all(re.fullmatch("[a-z]{2}(-[A-Z]{2}|-[A-Z][a-z]{3})?", row["lang"]) for row in rows)
+    assert ask("GET", "/v3/languages?resource=write") == (200, [])
     for source in sources:
         for target in targets:
             assert ask.translate(source_lang=source, target_lang=target) == "The man sleeps."
