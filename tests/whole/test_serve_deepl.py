@@ -411,11 +411,11 @@ def test_documents_are_forgotten_after_a_time_and_their_number_is_limited(serve,
     fourth = ask.upload("a.txt", "The man.", **LANGUAGES)[1]  # the oldest translation makes room
     assert ask.download(handles[0])[0] == 404 and ask.download(handles[1])[0] == 200
     assert ask.last_status(fourth)["status"] == "done"
-    for limit in ("MAX_KEPT_BYTES", "MAX_CLIENT_BYTES"):
+    for limit in ("MAX_ALL_BYTES", "MAX_CLIENT_BYTES"):
         with monkeypatch.context() as patch:
             patch.setattr(deepl_documents, limit, 20)
             assert ask.upload("a.txt", "The man sleeps, and the dog too.", **LANGUAGES)[0] == 429
-    monkeypatch.setattr(deepl_documents, "KEPT_SECONDS", 0.0)
+    monkeypatch.setattr(deepl_documents, "DOCUMENT_SECONDS", 0.0)
     last = ask.upload("a.txt", "The man.", **LANGUAGES)[1]
     for _ in range(1000):
         if ask("POST", f"/v2/document/{last['document_id']}", {"document_key": last["document_key"]})[0] == 404:
