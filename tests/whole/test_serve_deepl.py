@@ -38,10 +38,9 @@ class Phrases(FakeTranslator):
     def answer(self, request):
         if "fail" in request.text:
             return Translation(error="it failed")
-        warnings = {TRUNCATED: "truncated"} if "long" in request.text else {}
-        return Translation(
-            [Candidate(request.text + "".join(map(" {}".format, request.phrases)), [], 0.0, 0.0)], "", warnings
-        )
+        if "long" in request.text:
+            return Translation([Candidate(request.text[:8], [], 0.0, 0.0)], warnings={TRUNCATED: "truncated"})
+        return Translation([Candidate(" ".join([request.text, *request.phrases]), [], 0.0, 0.0)])
 
 
 class Served:
@@ -338,6 +337,9 @@ def test_the_number_and_the_size_of_glossaries_are_limited(serve, monkeypatch):
     assert ask("PUT", f"/v3/glossaries/{made[1]['glossary_id']}/dictionaries", large)[0] == 456
     assert ask("GET", f"/v2/glossaries/{made[1]['glossary_id']}/entries")[1] == b"man\tKerl"
     assert ask("POST", "/v2/glossaries", glossary())[0] == 201
+    half = glossary(entries="\n".join(f"word{i}\tWort{i}" for i in range(50)))
+    for _ in range(2):  # a glossary that replaces itself needs no additional memory
+        assert ask("PUT", f"/v3/glossaries/{made[1]['glossary_id']}/dictionaries", half)[0] == 200
 
 
 # Documents
@@ -469,7 +471,7 @@ def test_lines_that_fail_stay_as_they_are_and_are_reported(serve, capfd):
     ask = serve()
     status, translated = ask.document("a.txt", "The man sleeps.\nthey fail here\ntoo long a line\nThe dog.\n")
     assert translated.decode() == "The man sleeps.\nthey fail here\ntoo long a line\nThe dog.\n"
-    assert len(status["warnings"]) == 2 and "a.txt:2" in status["warnings"][0] and "a.txt:3" in status["warnings"][1]
+    assert len(status["warnings"]) == 2 and "a.txt:2" in status["warnings"][0] and "too long" in status["warnings"][1]
     status, translated = ask.document("a.srt", SRT.replace("sleeps", "will fail"))
     assert "kept unchanged" in status["report"] and "will fail" in translated.decode()
     assert "fail" not in capfd.readouterr().err  # texts are not logged
