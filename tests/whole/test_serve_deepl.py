@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import shutil
 from datetime import datetime
 from urllib.parse import urlencode
@@ -37,10 +38,9 @@ class Phrases(FakeTranslator):
     def answer(self, request):
         if "fail" in request.text:
             return Translation(error="it failed")
-        warnings = {TRUNCATED: "truncated"} if "long" in request.text else {}
-        return Translation(
-            [Candidate(request.text + "".join(map(" {}".format, request.phrases)), [], 0.0, 0.0)], "", warnings
-        )
+        if "long" in request.text:
+            return Translation([Candidate(request.text[:8], [], 0.0, 0.0)], warnings={TRUNCATED: "truncated"})
+        return Translation([Candidate(" ".join([request.text, *request.phrases]), [], 0.0, 0.0)])
 
 
 class Served:
@@ -337,6 +337,9 @@ def test_the_number_and_the_size_of_glossaries_are_limited(serve, monkeypatch):
     assert ask("PUT", f"/v3/glossaries/{made[1]['glossary_id']}/dictionaries", large)[0] == 456
     assert ask("GET", f"/v2/glossaries/{made[1]['glossary_id']}/entries")[1] == b"man\tKerl"
     assert ask("POST", "/v2/glossaries", glossary())[0] == 201
+    half = glossary(entries="\n".join(f"word{i}\tWort{i}" for i in range(50)))
+    for _ in range(2):  # a glossary that replaces itself needs no additional memory
+        assert ask("PUT", f"/v3/glossaries/{made[1]['glossary_id']}/dictionaries", half)[0] == 200
 
 
 # Documents
@@ -410,11 +413,11 @@ def test_documents_are_forgotten_after_a_time_and_their_number_is_limited(serve,
     fourth = ask.upload("a.txt", "The man.", **LANGUAGES)[1]  # the oldest translation makes room
     assert ask.download(handles[0])[0] == 404 and ask.download(handles[1])[0] == 200
     assert ask.last_status(fourth)["status"] == "done"
-    for limit in ("MAX_KEPT_BYTES", "MAX_CLIENT_BYTES"):
+    for limit in ("MAX_ALL_BYTES", "MAX_CLIENT_BYTES"):
         with monkeypatch.context() as patch:
             patch.setattr(deepl_documents, limit, 20)
             assert ask.upload("a.txt", "The man sleeps, and the dog too.", **LANGUAGES)[0] == 429
-    monkeypatch.setattr(deepl_documents, "KEPT_SECONDS", 0.0)
+    monkeypatch.setattr(deepl_documents, "DOCUMENT_SECONDS", 0.0)
     last = ask.upload("a.txt", "The man.", **LANGUAGES)[1]
     for _ in range(1000):
         if ask("POST", f"/v2/document/{last['document_id']}", {"document_key": last["document_key"]})[0] == 404:
@@ -468,7 +471,7 @@ def test_lines_that_fail_stay_as_they_are_and_are_reported(serve, capfd):
     ask = serve()
     status, translated = ask.document("a.txt", "The man sleeps.\nthey fail here\ntoo long a line\nThe dog.\n")
     assert translated.decode() == "The man sleeps.\nthey fail here\ntoo long a line\nThe dog.\n"
-    assert len(status["warnings"]) == 2 and "a.txt:2" in status["warnings"][0] and "a.txt:3" in status["warnings"][1]
+    assert len(status["warnings"]) == 2 and "a.txt:2" in status["warnings"][0] and "too long" in status["warnings"][1]
     status, translated = ask.document("a.srt", SRT.replace("sleeps", "will fail"))
     assert "kept unchanged" in status["report"] and "will fail" in translated.decode()
     assert "fail" not in capfd.readouterr().err  # texts are not logged
@@ -537,6 +540,13 @@ def test_languages_are_listed_as_deepls_clients_expect_and_each_can_be_used(serv
     found = ask("GET", "/v2/languages?type=target")[1]
     assert [row["language"] for row in found] == targets
     assert not any(row["supports_formality"] for row in found)
+    for resource in ("translate_text", "translate_document", "glossary"):
+        rows = ask("GET", f"/v3/languages?resource={resource}")[1]
+        for usable, wanted in (("usable_as_source", sources), ("usable_as_target", targets)):
+            assert sorted(row["lang"].upper() for row in rows if row[usable]) == sorted(wanted)
+        assert all("glossary" in row["features"] for row in rows)
+    assert all(re.fullmatch("[a-z]{2}(-[A-Z]{2}|-[A-Z][a-z]{3})?", row["lang"]) for row in rows)
+    assert ask("GET", "/v3/languages?resource=write") == (200, [])
     for source in sources:
         for target in targets:
             assert ask.translate(source_lang=source, target_lang=target) == "The man sleeps."

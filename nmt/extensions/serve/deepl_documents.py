@@ -21,9 +21,9 @@ from nmt.extensions.texts.glossary import Glossary
 
 MAX_DOCUMENTS: Final = 100  # per client: those that wait, are translated, or can be downloaded
 MAX_CLIENT_BYTES: Final = 64 << 20  # of the documents of one client
-MAX_KEPT_BYTES: Final = 256 << 20  # of the documents of all clients
+MAX_ALL_BYTES: Final = 256 << 20  # of the documents of all clients
 MAX_RUNNING: Final = 2  # documents of one client that are translated at the same time
-KEPT_SECONDS: Final = 3600.0  # how long a translation can be downloaded
+DOCUMENT_SECONDS: Final = 3600.0  # how long a translation can be downloaded
 PATIENCE_SECONDS: Final = 2.0  # how long a call for the status waits: short documents are done by then
 RETRY_SECONDS: Final = 10
 JobState = Literal["queued", "translating", "done", "error"]
@@ -91,7 +91,7 @@ class DocumentCalls:
     def _is_full(self, owner: str, size: int) -> bool:
         own = [job.size for job in self._jobs.values() if job.owner == owner]
         total = sum(job.size for job in self._jobs.values())
-        return len(own) >= MAX_DOCUMENTS or sum(own) + size > MAX_CLIENT_BYTES or total + size > MAX_KEPT_BYTES
+        return len(own) >= MAX_DOCUMENTS or sum(own) + size > MAX_CLIENT_BYTES or total + size > MAX_ALL_BYTES
 
     async def _translate(
         self, number: str, job: _Job, upload: Upload, source: str | None, target: str, glossary: Glossary | None
@@ -108,7 +108,7 @@ class DocumentCalls:
             except Exception as error:
                 problem = problem_of(error, f"document {number}", self._service.options.timeout)
                 job.state, job.error, job.size = "error", str(problem), 0
-        asyncio.get_running_loop().call_later(KEPT_SECONDS, self._jobs.pop, number, None)
+        asyncio.get_running_loop().call_later(DOCUMENT_SECONDS, self._jobs.pop, number, None)
 
     async def status(self, call: Call, fields: Fields) -> dict[str, Any]:
         number, job = self._found(call, fields)

@@ -33,6 +33,7 @@ MAX_DICTIONARIES: Final = 1000  # per request
 NUM_COMPILED: Final = 8  # glossaries that are ready for searches; each takes 450 bytes per term
 TSV: Final = "text/tab-separated-values"
 FORM_NAME: Final = re.compile(r"dictionaries\[(\d{1,4})\]\.(\w+)")  # how deepl-node writes a list in a form
+DEEPL_CODES: Final = {"no": "nb", "fil": "tl"}  # where DeepL's code of a language differs from the standard one
 CREATED: Final = 201
 Handlers = Mapping[str, Callable[[Call, Fields], Any]]
 
@@ -82,10 +83,10 @@ class GlossaryCalls:
         return glossary
 
     async def pairs(self, _: Call, __: Fields) -> dict[str, Any]:
-        pairs = [{"source_lang": source, "target_lang": target} for source, target in self._pairs()]
+        pairs = [{"source_lang": source, "target_lang": target} for source, target in self.directions()]
         return {"supported_languages": pairs}
 
-    def _pairs(self) -> list[tuple[str, str]]:
+    def directions(self) -> list[tuple[str, str]]:
         """The directions of the models whose search supports phrases, without regions."""
         if not (phrase_decoders() and has_torch()):
             return []
@@ -171,7 +172,7 @@ class GlossaryCalls:
         if not isinstance(entries, str) or not isinstance(format, str):
             raise ProblemError(400, "Value for 'entries' not supported.")
         new = Dictionary(source, target, 0, "").with_terms(read_entries(entries, format.lower()))
-        pairs = self._pairs()
+        pairs = self.directions()
         if not any(new.is_for(*pair) for pair in pairs):
             known = ", ".join("-".join(pair) for pair in pairs) or "none"
             raise ProblemError(400, f"Unsupported glossary language pair {source}-{target} (supported: {known}).")
@@ -194,8 +195,9 @@ class GlossaryCalls:
 
 
 def base_code(code: str) -> str:
-    """The standard code of a language without its region and script: `en` for `EN-GB`."""
-    return standard_code(code).partition("-")[0].lower()
+    """DeepL's code of a language without region and script, in lower case: `en` for `EN-GB`."""
+    base = standard_code(code).partition("-")[0].lower()
+    return DEEPL_CODES.get(base, base)
 
 
 @lru_cache(NUM_COMPILED)

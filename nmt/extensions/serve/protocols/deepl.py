@@ -28,7 +28,8 @@ REFUSED_FIELDS: Final = ("style_id", "custom_instructions", "translation_memory_
 IGNORED_FORMALITY: Final = ("default", "prefer_more", "prefer_less")  # preferences, which a translation may ignore
 TAGS: Final[dict[object, MarkupName]] = {None: "none", "": "none", "html": "html", "xml": "xml"}
 UNSUPPORTED_CALLS: Final = ("/v2/write", "/v3/style_rules", "/v3/translation_memories", "/v3/voice", "/v2/admin")
-DEEPL_CODES: Final = {"no": "nb", "fil": "tl"}  # where DeepL's code of a language differs from the standard one
+RESOURCES: Final = ("translate_text", "translate_document", "glossary")  # values of a field of /v3/languages
+STABLE: Final = {"status": "stable"}
 # Target languages that DeepL's clients know only with a region or script, and what DeepL calls them.
 REGIONS: Final = {
     "en": {"EN-GB": "English (British)", "EN-US": "English (American)"},
@@ -52,11 +53,12 @@ class DeepL(ClientProtocol):
     prefixes = ("/v2", "/v3")
 
     def routes(self) -> list[BaseRoute]:
-        """The calls of DeepL's version 2, and those of version 3 for glossaries."""
+        """The calls of DeepL's version 2, and those of version 3 for glossaries and languages."""
         handlers = {
             "/v2/translate": self.translate,
             "/v2/languages": self.languages,
             "/v2/usage": self.usage,
+            "/v3/languages": self.languages_v3,
             **self._documents.handlers,
         }
         return [
@@ -124,10 +126,32 @@ class DeepL(ClientProtocol):
             raise _unsupported("source_lang", known)
         return source, target
 
+    async def languages_v3(self, _: Call, fields: Fields) -> list[dict[str, Any]]:
+        """All languages in one list, in the form of version 3. It is empty for what the server does not do."""
+        if fields.get("resource", fields.get("product", RESOURCES[0])) not in RESOURCES:
+            return []
+        targets = known_languages(self.service.models)
+        sources = {base_code(code).upper() for code in targets}
+        names = {code: language_name(code) for code in sources}
+        into = dict(row for own in targets.values() for code in own for row in _target_names(code))
+        with_features = {code for pair in self._glossaries.directions() for code in pair}
+        features = {"auto_detection": STABLE, "tag_handling": STABLE, "glossary": STABLE}
+        return [
+            {
+                "lang": _mixed_case(code),
+                "name": name,
+                "usable_as_source": code in sources,
+                "usable_as_target": code in into,
+                "status": "stable",
+                "features": features if base_code(code) in with_features else {"auto_detection": STABLE},
+            }
+            for code, name in sorted((names | into).items())
+        ]
+
     async def languages(self, _: Call, fields: Fields) -> list[dict[str, Any]]:
         targets = known_languages(self.service.models)
         if fields.get("type", "source") == "source":
-            codes = dict.fromkeys(_deepl_code(base_code(code)) for code in targets)
+            codes = dict.fromkeys(base_code(code).upper() for code in targets)
             return [{"language": code, "name": language_name(code)} for code in codes]
         names = dict(row for own in targets.values() for code in own for row in _target_names(code))
         return [{"language": code, "name": name, "supports_formality": False} for code, name in names.items()]
@@ -161,15 +185,17 @@ def _settings(fields: Fields, glossary: Glossary | None) -> TextSettings:
 def _row(text: str, choice: Choice, translation: Translation, disguise: Disguise) -> dict[str, Any]:
     """The answer for a text."""
     return {
-        "detected_source_language": _deepl_code(base_code(choice.language)),
+        "detected_source_language": base_code(choice.language).upper(),
         "text": disguise.taken_off(translation.text),
         "billed_characters": len(text),
         **_warnings(translation, disguise),
     }
 
 
-def _deepl_code(code: str) -> str:
-    return DEEPL_CODES.get(code, code).upper()
+def _mixed_case(code: str) -> str:
+    """A code as version 3 writes it: `en-US`, `zh-Hans`."""
+    base, *parts = code.split("-")
+    return "-".join([base.lower(), *(part.title() if len(part) == 4 else part for part in parts)])
 
 
 def _target_names(code: str) -> Iterator[tuple[str, str]]:
@@ -183,8 +209,8 @@ def _target_names(code: str) -> Iterator[tuple[str, str]]:
     elif base in REGIONS:
         yield standard.upper(), REGIONS[base].get(standard.upper(), language_name(code))
     else:
-        codes = [standard, base] if tag.territory and not tag.script else [standard]
-        yield from ((_deepl_code(own), language_name(code)) for own in codes)
+        codes = [standard] if tag.script else [standard, base] if tag.territory else [base]
+        yield from ((own.upper(), language_name(code)) for own in codes)
 
 
 def _warnings(translation: Translation, disguise: Disguise) -> dict[str, Any]:
