@@ -73,3 +73,15 @@ export function save(content, name) {
   element("a", undefined, { href: address, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(address), 60_000);
 }
+
+// Copy a text. Returns whether the browser allowed it. Pages without HTTPS have no clipboard, but may copy a selection.
+export async function copy(text) {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text).then(() => true, () => false);
+  const before = document.activeElement, area = element("textarea", undefined, { value: text, className: "copied" });
+  document.body.append(area);
+  area.select();
+  const isCopied = document.execCommand("copy");
+  area.remove();
+  before?.focus();
+  return isCopied;
+}

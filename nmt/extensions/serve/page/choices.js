@@ -143,6 +143,7 @@ function say(text, isSentence = false) {
 
 function fill(one, candidates, take) {
   const same = (text) => isSame(text, one.row.translation);
+  const hadFocus = byId("candidates").contains(document.activeElement);
   say(one.text, true);
   byId("details-note").dir = "auto";
   byId("candidates").append(...candidates.map((candidate) => {
@@ -151,6 +152,7 @@ function fill(one, candidates, take) {
     made.addEventListener("click", () => take(candidate.text));
     return element("li", made);
   }));
+  if (hadFocus) byId("candidates").querySelector("[aria-pressed=true]")?.focus();
   const shown = candidates.find((candidate) => same(candidate.text));
   if (shown?.alignment) byId("attention").append(heatmap(spacedWords(one.text), spacedWords(shown.text), shown.alignment));
 }

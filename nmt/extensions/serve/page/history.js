@@ -32,6 +32,7 @@ export function startHistory(open) {
   byId("forget").addEventListener("click", () => {
     stored.write([]);
     draw();
+    byId("history").querySelector("summary").focus();
   });
   byId("history").addEventListener("toggle", draw);
   draw();

@@ -4,7 +4,7 @@
 // browser.js: elements, storage, words    client.js: requests and retries    pane.js: the translation and its keys
 // choices.js: alternatives, attention     documents.js, history.js: the sections below the panes
 
-import { Stored, byId, element, languageName, save } from "./browser.js";
+import { Stored, byId, copy, element, languageName, save } from "./browser.js";
 import { closeDetails, markWord, offerAlternatives, showDetails } from "./choices.js";
 import { ServerError, events, json, manageKey, persistently } from "./client.js";
 import { addDocument, isText, startDocuments } from "./documents.js";
@@ -223,7 +223,10 @@ function sayPause(error, seconds, wake) {
   say(error.message, "error");
   byId("countdown").textContent = `Trying again in ${seconds} s.`;
   byId("retry").hidden = byId("countdown").hidden = false;
-  byId("retry").onclick = wake;
+  byId("retry").onclick = () => {
+    wake();
+    source.focus(); // the button disappears
+  };
 }
 
 function drawButtons() {
@@ -313,7 +316,10 @@ function tellLanguage() {
   if (!other || text.confidence === 0) return;
   byId("switch").textContent = `Translate into ${languageName(other)}`;
   byId("switch").hidden = false;
-  byId("switch").onclick = () => changeLanguages(from.value, other);
+  byId("switch").onclick = () => {
+    changeLanguages(from.value, other);
+    source.focus(); // the button disappears
+  };
 }
 
 function changeLanguages(one, other) {
@@ -376,7 +382,8 @@ function listen() {
     translate();
   });
   byId("copy").addEventListener("click", async () => {
-    await navigator.clipboard.writeText(translation()).then(() => say("Copied."), () => say("The browser does not allow copying.", "error"));
+    if (await copy(translation())) say("Copied.");
+    else say("The browser does not allow copying.", "error");
   });
   byId("save").addEventListener("click", () => save(new Blob([translation() + "\n"], { type: "text/plain" }), `translation.${to.value}.txt`));
   byId("file").addEventListener("change", (event) => {

@@ -1,6 +1,7 @@
 """The web page for users, which loads nothing from other servers, and the calls that only the page makes."""
 
 import mimetypes
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +13,7 @@ from nmt import register, registry
 from nmt.extensions.serve.calls import MIB, Call, Fields
 from nmt.extensions.serve.codes import standard_code
 from nmt.extensions.serve.messages import Direction
+from nmt.extensions.serve.models import in_thread
 from nmt.extensions.serve.protocol import ClientProtocol
 from nmt.extensions.serve.protocols.options import PageOptions
 from nmt.extensions.serve.service import SURELY_TARGET, Choice
@@ -140,7 +142,7 @@ class Page(ClientProtocol):
         if model is not None and asked.model is not None:
             model = self.service.models.find(asked.model, choice.language, asked.target)
         pipeline = (model or self.service.models.find(None, None, asked.target)).pipeline
-        rows, after = _sentences(asked.text, pipeline)
+        rows, after = await in_thread(partial(_sentences, asked.text, pipeline))  # long texts must not delay others
         name = model.name if model else None
         return SplitAnswer(name, choice.language, choice.confidence, pipeline.context, rows, after)
 
