@@ -283,8 +283,7 @@ def record(
     protocol: name of the protocol in the metrics
     """
     seconds = time.monotonic() - began
-    metrics.requests.labels(protocol, str(status)).inc()
-    metrics.seconds.labels(protocol).observe(seconds)
+    metrics.end(protocol, status, seconds)
     if options.access_log:
         asked = f"{scope['method']} {quoted(scope['path'])}"
         log.info(f"{client_address(scope)} {number} {asked} {status} {1000 * seconds:.0f} ms")

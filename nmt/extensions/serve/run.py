@@ -13,7 +13,6 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from nmt.errors import ResourceError
 from nmt.extensions.serve.app import application
 from nmt.extensions.serve.calls import unless
-from nmt.extensions.serve.metrics import Metrics
 from nmt.extensions.serve.models import Models
 from nmt.extensions.serve.options import ServeOptions
 from nmt.extensions.serve.scheduler import ClosedError
@@ -106,8 +105,7 @@ def run_server(options: ServeOptions, part: Part) -> int:
     part: the search
     Raises ResourceError if the address is in use, and UserError for invalid options or models.
     """
-    models = Models(options, part)
-    service = Service(options, models, Metrics())
+    service = Service(options, Models(options, part))
     with _listening(options) as listener:
         host, port = listener.getsockname()[:2]
         log.info(f"listening on http://{f'[{host}]' if ':' in host else host}:{port}")

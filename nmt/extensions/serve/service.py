@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 from nmt.extensions.serve.calls import Endpoint, Gate
 from nmt.extensions.serve.codes import code_distance, nearest_code, standard_code
 from nmt.extensions.serve.detection import likely_languages
-from nmt.extensions.serve.metrics import Metrics
 from nmt.extensions.serve.models import Details, Models, ServedModel, in_thread
 from nmt.extensions.serve.options import ServeOptions
 from nmt.extensions.serve.problems import ProblemError
@@ -46,13 +45,11 @@ class Choice(NamedTuple):
 class Service:
     """Translates for all protocols. Its methods raise ProblemError."""
 
-    def __init__(self, options: ServeOptions, models: Models, metrics: Metrics) -> None:
-        self.options, self.models, self.metrics = options, models, metrics
+    def __init__(self, options: ServeOptions, models: Models) -> None:
+        self.options, self.models, self.metrics = options, models, models.metrics
         self.gate = Gate(options)
-        self.endpoint = partial(Endpoint, options, metrics, self.gate)
+        self.endpoint = partial(Endpoint, options, self.metrics, self.gate)
         self.characters = 0  # number of characters translated since the server started
-        for model in models.by_name.values():
-            metrics.watch(model.name, partial(getattr, model, "waiting_lines"), partial(getattr, model, "is_loaded"))
 
     async def stream_texts(
         self,
@@ -104,9 +101,6 @@ class Service:
         self, model: ServedModel, requests: Sequence[Request], details: Details, max_batch_lines: int
     ) -> AsyncGenerator[NumberedTranslation, None]:
         """Yield the translations of one-line requests. If a retry search fails, the remaining translations contain its error."""
-        num_lines, num_characters = (
-            counter.labels(model.name) for counter in (self.metrics.lines, self.metrics.characters)
-        )
         left = set(range(len(requests)))
         try:
             self._check(requests, contexts=False)
@@ -115,8 +109,8 @@ class Service:
                     left.remove(number)
                     length = len(requests[number].text)
                     self.characters += length
-                    num_lines.inc()
-                    num_characters.inc(length)
+                    model.metrics.lines.inc()
+                    model.metrics.characters.inc(length)
                     yield number, translation
         except ProblemError as error:
             if not details.repair:
