@@ -112,7 +112,7 @@ async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, line: 
 
 async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, body: bytes) -> bytes:
     """Send a request, and return the body of the response."""
-    writer.write(b"POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    writer.write(b"POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
     head = await reader.readuntil(b"\r\n\r\n")
     length = int(re.search(rb"content-length: (\d+)", head, re.IGNORECASE)[1])  # type: ignore[index]
     content = await reader.readexactly(length)
@@ -271,14 +271,14 @@ def abuse(options: argparse.Namespace, lines: Sequence[str]) -> None:
         writers = []
         for _ in range(SLOW_CONNECTIONS):
             _, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(b"POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
+            writer.write(b"POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{")
             writers.append(writer)
         return writers
 
     async def huge(port: int, in_chunks: bool) -> str:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         length = b"Transfer-Encoding: chunked" if in_chunks else b"Content-Length: %d" % HUGE_BODY_BYTES
-        writer.write(b"POST /v1/translate HTTP/1.1\r\nHost: x\r\n" + length + b"\r\n\r\n")
+        writer.write(b"POST /v1/translate HTTP/1.1\r\nHost: localhost\r\n" + length + b"\r\n\r\n")
         try:
             for _ in range(HUGE_BODY_BYTES // len(CHUNK)):
                 writer.write(b"%x\r\n" % len(CHUNK) + CHUNK + b"\r\n" if in_chunks else CHUNK)

@@ -16,6 +16,7 @@ from nmt.extensions.serve.messages import (
     EndEvent,
     ErrorAnswer,
     HealthAnswer,
+    ReadyAnswer,
     TranslateAnswer,
     TranslateRequest,
     TranslationEvent,
@@ -73,7 +74,7 @@ class Operation:
     @property
     def statuses(self) -> list[int]:
         """The HTTP statuses of the operation's errors."""
-        return sorted({400, 413, 500, 504, *self.problems, *(() if self.is_open else (403, 429))})
+        return sorted({400, 403, 413, 415, 421, 500, 504, *self.problems, *(() if self.is_open else (429,))})
 
 
 OPERATIONS: Final = (
@@ -90,6 +91,14 @@ OPERATIONS: Final = (
     Operation(path="/v1/directions", name="directions", summary="List the models.", answer=DirectionsAnswer),
     Operation(
         path="/health", name="health", summary="Check that the server is running.", answer=HealthAnswer, is_open=True
+    ),
+    Operation(
+        path="/ready",
+        name="ready",
+        summary="Check that the server can translate: the models of --preload are loaded, and it is not shutting down.",
+        answer=ReadyAnswer,
+        problems=(503,),
+        is_open=True,
     ),
     Operation(
         path="/metrics",
@@ -114,11 +123,13 @@ INTRODUCTION: Final = (
 )
 PROBLEMS: Final = {  # the meaning of each status of an error
     400: "The request is invalid. The message names the field.",
-    403: "The API key is missing or unknown.",
+    403: "The API key is missing or unknown, or a web page of another origin sent the request.",
     413: (
         "The body is larger than {max_body} MiB, or the request has more than {max_texts} texts, {max_characters} characters "
         "or {max_waiting} sentences."
     ),
+    415: "The body has a coding other than gzip.",
+    421: "The Host header names another server.",
     429: "Too many requests with this key or, on a server without keys, from this address ({rate}).",
     500: "Internal server error. See the server's log.",
     503: (

@@ -56,10 +56,14 @@ MAX_NAME_BYTES: Final = 255  # maximum length of a file name, including its subf
 REPAIR: Final = "create the folder again, or copy it again"
 REPLACED_ENDING: Final = ".replaced.partial"  # suffix of a folder's name while it is being replaced
 REMOVED_ENDING: Final = ".removed.partial"  # suffix of a folder's name while its files are being removed
+_NEW: Final[set[Path]] = (
+    set()
+)  # output folders without content when they were checked; if they get some, it is not replaced
 
 
 def check_output(folder: Path, kind: str, overwrite: bool) -> None:
     """Raise UserError if an output folder is not empty, unless it is an artefact of this kind and may be overwritten."""
+    _NEW.discard(folder.absolute())
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise UserError(f"{quoted(folder)} exists, but is not a folder (choose another name)")
     if folder.exists() and (os.path.ismount(folder) or folder.samefile(Path())):
@@ -68,6 +72,7 @@ def check_output(folder: Path, kind: str, overwrite: bool) -> None:
     if not folder.exists() or not any(path.name != LOCK for path in folder.iterdir()):
         if folder.absolute().parent.name == "checkpoints" and (folder.absolute().parents[1] / METRICS).exists():
             raise UserError(f"{quoted(folder)} is inside a run's checkpoints folder (choose a folder elsewhere)")
+        _NEW.update(() if overwrite else [folder.absolute()])
         return
     if not (folder / MANIFEST).exists():
         what = "contains a run of nmt train" if (folder / METRICS).exists() else "contains files that nmt did not write"
@@ -145,7 +150,7 @@ def _unused(folder: Path, kind: str) -> Iterator[None]:
         return
     with Lock(folder):
         try:
-            check_output(folder, kind, overwrite=True)
+            check_output(folder, kind, overwrite=folder not in _NEW)
             yield
         except BaseException:
             (folder / LOCK).unlink(missing_ok=True)
@@ -392,6 +397,7 @@ def _is_file_table(files: Any) -> bool:
         and isinstance(facts.get("sha256"), str)
         and not Path(name).is_absolute()
         and ".." not in Path(name).parts
+        and name == str(Path(name)) != "."  # one spelling per file, so that no file is listed twice
         and len(name.encode(errors="surrogatepass")) <= MAX_NAME_BYTES
         for name, facts in files.items()
     )

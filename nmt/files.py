@@ -56,8 +56,16 @@ def read_json(path: Path) -> Any:
 
 
 def parse_json(content: bytes, path: Path) -> Any:
+    """Parse the JSON of a file. Raises ArtefactError if it is not JSON, or if an object has a key twice."""
     with expecting("valid JSON", path):
-        return json.loads(content)
+        return json.loads(content, object_pairs_hook=_with_single_keys)
+
+
+def _with_single_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError(f"a key occurs twice among {', '.join(key for key, _ in pairs)}")
+    return found
 
 
 def to_json(value: Any) -> bytes:
@@ -260,6 +268,13 @@ def check_writable(folder: Path) -> None:
             pass
     except OSError as error:
         raise storage_error(error, folder) from error
+
+
+def are_same(first: str | Path, second: str | Path) -> bool:
+    """Whether two paths lead to the same file, possibly through links or hard links. The file need not exist."""
+    with contextlib.suppress(OSError):
+        return Path(first).samefile(second)
+    return os.path.realpath(first) == os.path.realpath(second)
 
 
 def check_output_file(path: Path) -> None:

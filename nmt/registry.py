@@ -536,7 +536,8 @@ def place_in_plugin(error: BaseException) -> str | None:
     """
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
-    frames = list(traceback.walk_tb(error.__traceback__))[::-1]
+    cause = [] if error.__cause__ is None else list(traceback.walk_tb(error.__cause__.__traceback__))
+    frames = [*traceback.walk_tb(error.__traceback__), *cause][::-1]
     for frame, line in frames:
         if _is_of_plugin(str(frame.f_globals.get("__name__"))):
             return f"{frame.f_code.co_filename}:{line}"
@@ -558,10 +559,14 @@ def _is_of_plugin(module: str) -> bool:
 
 
 def _described(error: BaseException) -> str:
-    """An error in a plug-in's code as text, without its place."""
+    """An error in a plug-in's code as text, with its place only if that is not in the plug-in but in a module it imports."""
     if isinstance(error, UserError):
         return str(error)
-    return f"{type(error).__name__}: {error.msg if isinstance(error, SyntaxError) else error}"
+    frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    file, line = next(place for place in reversed(frames) if not place[0].startswith("<frozen"))
+    is_elsewhere = not isinstance(error, SyntaxError) and place_in_plugin(error) not in (None, f"{file}:{line}")
+    where = f" ({file}:{line})" if is_elsewhere else ""
+    return f"{type(error).__name__}: {error.msg if isinstance(error, SyntaxError) else error}{where}"
 
 
 def _readable(module: str) -> str:

@@ -1,8 +1,11 @@
 """A server of translations in a process of its own, for tests."""
 
+import base64
 import http.client
 import json
+import os
 import re
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,6 +15,33 @@ from types import MappingProxyType
 
 from conftest import ENVIRONMENT
 from forks import forked_nmt
+
+LATE = """
+from nmt import register
+from nmt.decoders.base import SearchOptions
+from nmt.decoders.greedy import Greedy
+import time
+from pathlib import Path
+
+@register("decoder", "late", SearchOptions)
+class Late(Greedy):
+    "Greedy search, late."
+    def __init__(self, *given):
+        (Path(__file__).parent / "loading").touch()
+        time.sleep({loading})
+        super().__init__(*given)
+    def decode(self, *given):
+        (Path(__file__).parent / "searching").touch()
+        time.sleep({searching})
+        return super().decode(*given)
+"""
+
+
+def late_search(folder: Path, loading: float = 0, searching: float = 0) -> list[object]:
+    """Flags for a search that takes this many seconds to load and per batch. It touches a file at the start of each."""
+    plugin = folder / "late.py"
+    plugin.write_text(LATE.format(loading=loading, searching=searching))
+    return ["--plugin", plugin, "--decoder=late"]
 
 
 def wait_until(condition: Callable[[], object]) -> None:
@@ -74,3 +104,41 @@ def serving(
     finally:
         process.kill()
         process.wait()
+
+
+def raw(server: Server) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.port), 60)
+
+
+def web_socket(port: int, path: str = "/translate", headers: str = "") -> socket.socket:
+    """A web socket after its handshake (RFC 6455)."""
+    connection = socket.create_connection(("127.0.0.1", port), 60)
+    key = base64.b64encode(os.urandom(16)).decode()
+    head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n{headers}"
+    connection.sendall(f"{head}Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n".encode())
+    answer = b""
+    while b"\r\n\r\n" not in answer:
+        answer += connection.recv(1)
+    assert b"101" in answer.split(b"\r\n")[0]
+    return connection
+
+
+def send_text(connection: socket.socket, text: bytes) -> None:
+    assert len(text) < 126
+    connection.sendall(bytes([0x81, 0x80 | len(text), 0, 0, 0, 0]) + text)
+
+
+def receive_frame(connection: socket.socket) -> tuple[int, bytes]:
+    """(opcode, content)"""
+
+    def exactly(size: int) -> bytes:
+        found = b""
+        while len(found) < size:
+            part = connection.recv(size - len(found))
+            assert part
+            found += part
+        return found
+
+    first, size = exactly(2)
+    size = int.from_bytes(exactly(2)) if size == 126 else size
+    return first & 15, exactly(size)

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import combinations
-from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, Literal
 
@@ -21,7 +20,7 @@ from nmt.cli.prompt import Prompt, is_terminal, is_typed
 from nmt.decoders.options import phrases_hint
 from nmt.dist import MAX_WAIT_MINUTES, World
 from nmt.errors import UserError, needing_torch, quoted
-from nmt.files import check_output_file, new_output, to_json, write_output
+from nmt.files import are_same, check_output_file, new_output, to_json, write_output
 from nmt.formats.base import LINES, Languages, format_of, open_format
 from nmt.log import log
 from nmt.options import AUTO, MAX_PROCESSES, REQUIRED, choice, flag_of, opt, options_class
@@ -114,7 +113,7 @@ class TranslateOptions(TranslatorOptions, FileOptions):
         written = [(name, getattr(self, name)) for name in (*WRITTEN, *written_files())]
         files = [(name, file) for name, file in [*read, *written] if file not in (None, "-")]
         for (name, file), (other, other_file) in combinations(files, 2):
-            if other != "input" and realpath(file) == realpath(other_file):
+            if other != "input" and are_same(file, other_file):
                 flags = [flag_of(word) for word in (name, other)]
                 raise ValueError(f"{flags[0]} and {flags[1]} name the same file, {quoted(other_file)} (change one)")
         if self.stats == "-":

@@ -154,9 +154,12 @@ def _decompressed_chunks(compressed: Stream, format: str) -> Iterator[bytes]:
 
 
 def decompressed(stream: Stream) -> Stream:
-    """The content of a compressed stream; any other stream is returned unchanged."""
-    format = compression_of(stream.peek(MAX_MAGIC_BYTES))
-    return Stream(ChunkReader(_decompressed_chunks(stream, format)), stream.place, stream.disk) if format else stream
+    """The content of a compressed stream; any other is returned unchanged, unless its name says it is compressed."""
+    if format := compression_of(stream.peek(MAX_MAGIC_BYTES)):
+        return Stream(ChunkReader(_decompressed_chunks(stream, format)), stream.place, stream.disk)
+    if stream.place.lower().endswith(COMPRESSED_ENDINGS):
+        raise stream.damaged("file", "its name says that it is compressed, but it is not (rename it, or get it again)")
+    return stream
 
 
 def open_stored(path: Path) -> Stream:

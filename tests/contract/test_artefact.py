@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from conftest import small_disk
+from forks import forked_nmt
 
 from nmt import artefact
 from nmt.artefact import Artefact, check_output, new_folder, remove_artefact, remove_leftovers
@@ -64,6 +66,29 @@ def test_a_file_of_another_size_or_a_missing_one_is_found_on_opening(tmp_path):
 def test_a_folder_without_a_manifest_is_treated_as_missing(tmp_path):
     (tmp_path / "m").mkdir()
     with pytest.raises(ArtefactError, match=r"no manifest\.json found; expected a model folder"):
+        Artefact(tmp_path / "m", "model")
+
+
+@pytest.mark.parametrize(
+    "name", ["./sub/a.txt", "sub//a.txt", "sub/./a.txt", "sub/a.txt/", "sub/../sub/a.txt", ".", ""]
+)
+def test_a_manifest_that_lists_a_file_under_another_spelling_is_refused(name, tmp_path):
+    make(tmp_path / "m")
+    manifest = json.loads((tmp_path / "m/manifest.json").read_bytes())
+    manifest["files"][name] = manifest["files"]["sub/a.txt"]
+    (tmp_path / "m/manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(ArtefactError, match=r"manifest\.json is damaged"):
+        Artefact(tmp_path / "m", "model")
+
+
+@pytest.mark.parametrize("key", ["sub/a.txt", "kind", "size"])
+def test_a_manifest_with_a_key_twice_is_refused(key, tmp_path):
+    make(tmp_path / "m")
+    content = (tmp_path / "m/manifest.json").read_text()
+    [line] = [line for line in content.split("\n") if line.strip().startswith(f'"{key}"')]
+    again = '"sub/a.txt": {"size": 5, "sha256": "0"},' if line.endswith("{") else f"{line.rstrip(',')},"
+    (tmp_path / "m/manifest.json").write_text(content.replace(line, f"{again}\n{line}"))
+    with pytest.raises(ArtefactError, match=r"manifest\.json: not valid JSON: .* twice"):
         Artefact(tmp_path / "m", "model")
 
 
@@ -227,6 +252,49 @@ def test_an_output_folder_with_a_strangers_files_is_refused(tmp_path):
     check_output(tmp_path / "m", "model", overwrite=True)
     with pytest.raises(UserError, match="is a model folder"):
         check_output(tmp_path / "m", "prepared-data", overwrite=True)
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("existed", [False, True])
+def test_only_overwrite_replaces_a_folder_that_another_command_has_finished_in_the_meantime(
+    existed, overwrite, tmp_path
+):
+    make(tmp_path / "other", "of the other")
+    if existed:
+        (tmp_path / "m").mkdir()
+    check_output(tmp_path / "m", "model", overwrite)
+    shutil.copytree(tmp_path / "other", tmp_path / "m", dirs_exist_ok=True)
+    if overwrite:
+        make(tmp_path / "m", "own")
+    else:
+        with pytest.raises(UserError, match="already exists"):
+            make(tmp_path / "m", "own")
+    content = Artefact(tmp_path / "m", "model").path("sub/a.txt").read_text()
+    assert content == ("own" if overwrite else "of the other")
+    assert sorted(os.listdir(tmp_path)) == ["m", "other"] and not (tmp_path / "m/.lock").exists()
+
+
+OUTPUTS = {
+    "prepare": ["prepare", "CORPUS", "--source-lang=en", "--target-lang=de", "--subword=none"],
+    "average": ["average", "RUN", "--last=2"],
+    "export to int8": ["export", "RUN", "--format=int8"],
+    "export to CTranslate2": ["export", "RUN", "--format=ctranslate2"],
+    "recipes": ["recipes", "toy"],
+}
+
+
+@pytest.mark.parametrize("command", OUTPUTS)
+def test_of_two_commands_that_write_one_new_folder_at_once_one_fails(command, data, trained, tmp_path):
+    given = {"RUN": str(trained), "CORPUS": str(data.parent / "train")}
+    words = [forked_nmt(), *(given.get(word, word) for word in OUTPUTS[command]), f"--output={tmp_path / 'new'}"]
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    both = [subprocess.Popen(words, **pipes) for _ in range(2)]
+    told = [process.communicate(timeout=120) for process in both]
+    first, second = sorted(process.returncode for process in both)
+    assert first == 0 and second in (2, 6), told
+    [kind] = {json.loads((tmp_path / "new/manifest.json").read_bytes())["kind"]}
+    Artefact(tmp_path / "new", kind).check()
+    assert os.listdir(tmp_path) == ["new"]
 
 
 def test_overwriting_and_removing_leave_a_users_own_files_and_name_them(tmp_path, capsys):

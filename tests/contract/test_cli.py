@@ -408,6 +408,37 @@ def test_a_missing_plugin_is_distinguished_from_a_failing_one(call, tmp_path):
     assert_refused(call("list", "--plugin", tmp_path / "needy.py"), 2, "could not be loaded: ModuleNotFoundError")
 
 
+FAILING = {
+    "\n\n1 / 0\n": 3,
+    "\ndef f(:\n": 2,
+    "x = 1\nimport no_such_module\n": 2,
+    "\nimport helper\n": 2,
+    "import nmt\n\n\nnmt.register('bogus', 'x', object)\n": 4,
+    "\n\nraise SystemExit(3)\n": 3,
+    "\n\n\nimport torch\n": 4,
+    "\nimport nmt.train.trainer\n": 2,
+}
+
+
+@pytest.mark.parametrize("content", FAILING)
+@pytest.mark.parametrize("kind", ["file", "module", "installed"])
+def test_a_plugin_that_fails_at_import_is_named_with_the_line_of_the_failure(kind, content, new_nmt, tmp_path):
+    """torch is missing here."""
+    (tmp_path / "failing.py").write_text(content)
+    (tmp_path / "helper.py").write_text("\n\n\n{}['x']\n")
+    if kind == "installed":
+        (tmp_path / "failing-1.dist-info").mkdir()
+        (tmp_path / "failing-1.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: failing\nVersion: 1\n")
+        (tmp_path / "failing-1.dist-info/entry_points.txt").write_text("[nmt.plugins]\nfailing = failing\n")
+    given = {"file": ["--plugin", tmp_path / "failing.py"], "module": ["--plugin", "failing"], "installed": []}[kind]
+    without_torch = Path(__file__).parents[1] / "without_torch"
+    path = os.pathsep.join(map(str, [without_torch, tmp_path, *sys.path]))
+    done = new_nmt("list", "model", *given, env={"PYTHONPATH": path})
+    assert done.returncode == (0 if kind == "installed" else 2)
+    assert f"{tmp_path}/failing.py:{FAILING[content]}" in done.stderr.decode()
+    assert "helper" not in content or f"{tmp_path}/helper.py:4" in done.stderr.decode()
+
+
 def test_all_forms_of_a_flag_are_equivalent(call, tmp_path):
     file = tmp_path / "s.toml"
     file.write_text("heads = 16\n")

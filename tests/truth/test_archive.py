@@ -15,6 +15,7 @@ from html import escape
 from pathlib import Path
 
 import pytest
+from refusals import assert_refused
 
 from nmt.errors import ArtefactError, InputError, UserError
 from nmt.extensions.archives import members
@@ -424,3 +425,33 @@ def test_a_reader_can_stop_early(tmp_path):
     with open_text(tmp_path / "a.tgz/t") as file:
         assert file.readline() == TEXT[: TEXT.index(b"\n") + 1]
     assert re.fullmatch(b"One\n", next(iter(raw_lines(tmp_path / "a.tgz/s.sgm"))))
+
+
+NAMES_OF_OTHERS = ("a.gz", "a.BZ2", "a.en.xz", "a.zst", "a.sgm.gz", "a.tsv.gz", "a.tar", "a.zip", "a.tgz", "a.tar.gz")
+
+
+@pytest.mark.parametrize("content", [TEXT, b"", b"\n"], ids=["text", "empty", "a line"])
+@pytest.mark.parametrize("name", NAMES_OF_OTHERS)
+def test_plain_text_with_the_name_of_a_compressed_file_or_archive_is_refused(name, content, tmp_path, call):
+    (tmp_path / name).write_bytes(content)
+    for read in (read_lines, count_lines, lambda path: list(raw_lines(path))):
+        with pytest.raises(InputError, match="its name says that it is"):
+            read(tmp_path / name)
+    (tmp_path / "b").write_bytes(TEXT)
+    prepare = ["--source-lang=en", "--target-lang=de", "--source", tmp_path / name, "--target", tmp_path / "b"]
+    assert_refused(
+        call("prepare", *prepare, "--output", tmp_path / "o"), 3, tmp_path / name, "its name says that it is"
+    )
+
+
+def test_a_compressed_file_is_read_as_text_whatever_its_name(tmp_path):
+    for name in ("a", "a.txt", "a.bz2"):
+        (tmp_path / name).write_bytes(gzip.compress(TEXT))
+        assert "".join(f"{line}\n" for line in read_lines(tmp_path / name)).encode() == TEXT
+
+
+def test_plain_text_inside_a_tar_is_refused_if_its_name_says_that_it_is_compressed(tmp_path):
+    (tmp_path / "a.tar").write_bytes(tar({"x.gz": TEXT, "y": TEXT}))
+    with pytest.raises(InputError, match=r"a\.tar/x\.gz"):
+        read_lines(tmp_path / "a.tar/x.gz")
+    assert len(read_lines(tmp_path / "a.tar/y")) == 20_000

@@ -6,6 +6,7 @@ import signal
 from collections import Counter
 
 import pytest
+from refusals import assert_refused
 
 import nmt.data.encode
 import nmt.extensions.doctor.clean
@@ -214,3 +215,14 @@ def test_doctor_names_the_rule_and_finds_nothing_left_to_clean(corpus, call, tmp
 def test_an_empty_cleaned_corpus_triggers_a_warning(corpus, call):
     result = call(*corpus([(target, source) for source, target in KEPT]))
     assert result.code == 0 and "warning" in result.err
+
+
+@pytest.mark.parametrize("link", [os.link, os.symlink])
+def test_an_output_that_is_a_link_to_the_corpus_is_refused(link, corpus, call, tmp_path):
+    arguments = corpus(KEPT)
+    for name, linked in (("out.de", "c.de"), ("bad.tsv", "c.en"), ("bad.tsv", "out.en")):
+        (tmp_path / "out.en").write_text("old\n")
+        link(tmp_path / linked, tmp_path / name)
+        rejected = [f"--rejected={tmp_path / name}"] if name == "bad.tsv" else []
+        assert_refused(call(*arguments, *rejected), 2, tmp_path / name)
+        (tmp_path / name).unlink()

@@ -1,9 +1,7 @@
 """`nmt serve` as clients see it: protocols, limits, faults, signals."""
 
 import asyncio
-import base64
 import json
-import os
 import re
 import shutil
 import signal
@@ -12,7 +10,7 @@ import subprocess
 import threading
 import time
 from contextlib import ExitStack, suppress
-from pathlib import Path
+from functools import partial
 from urllib.parse import quote, urlencode
 
 import pytest
@@ -20,7 +18,7 @@ from conftest import ENVIRONMENT, WORDS, reseal, small_model
 from exchange import events_of
 from forks import forked_nmt
 from refusals import assert_refused
-from servers import Server, serving, wait_until
+from servers import late_search, raw, receive_frame, send_text, serving, wait_until, web_socket
 from starlette.datastructures import Headers
 
 from nmt import registry
@@ -33,34 +31,6 @@ from nmt.translate import open_built_in
 from nmt.translate.requests import Request
 
 LINES = [" ".join(WORDS[i % len(WORDS)] for i in range(start, start + 2 + start % 4)) for start in range(12)]
-
-
-LATE = """
-from nmt import register
-from nmt.decoders.base import SearchOptions
-from nmt.decoders.greedy import Greedy
-import time
-from pathlib import Path
-
-@register("decoder", "late", SearchOptions)
-class Late(Greedy):
-    "Greedy search, late."
-    def __init__(self, *given):
-        (Path(__file__).parent / "loading").touch()
-        time.sleep({loading})
-        super().__init__(*given)
-    def decode(self, *given):
-        (Path(__file__).parent / "searching").touch()
-        time.sleep({searching})
-        return super().decode(*given)
-"""
-
-
-def late_search(folder: Path, loading: float = 0, searching: float = 0) -> list[object]:
-    """Flags for a search that takes this many seconds to load and per batch. It touches a file at the start of each."""
-    plugin = folder / "late.py"
-    plugin.write_text(LATE.format(loading=loading, searching=searching))
-    return ["--plugin", plugin, "--decoder=late"]
 
 
 @pytest.fixture(scope="module")
@@ -235,44 +205,6 @@ def test_texts_of_one_request_go_to_the_models_for_their_languages(folder, model
         assert status == 400 and "no model translates *-fr" in content["error"]
 
 
-def raw(server: Server) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", server.port), 60)
-
-
-def web_socket(port: int, path: str = "/translate", headers: str = "") -> socket.socket:
-    """A web socket after its handshake (RFC 6455)."""
-    connection = socket.create_connection(("127.0.0.1", port), 60)
-    key = base64.b64encode(os.urandom(16)).decode()
-    head = f"GET {path} HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n{headers}"
-    connection.sendall(f"{head}Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n".encode())
-    answer = b""
-    while b"\r\n\r\n" not in answer:
-        answer += connection.recv(1)
-    assert b"101" in answer.split(b"\r\n")[0]
-    return connection
-
-
-def send_text(connection: socket.socket, text: bytes) -> None:
-    assert len(text) < 126
-    connection.sendall(bytes([0x81, 0x80 | len(text), 0, 0, 0, 0]) + text)
-
-
-def receive_frame(connection: socket.socket) -> tuple[int, bytes]:
-    """(opcode, content)"""
-
-    def exactly(size: int) -> bytes:
-        found = b""
-        while len(found) < size:
-            part = connection.recv(size - len(found))
-            assert part
-            found += part
-        return found
-
-    first, size = exactly(2)
-    size = int.from_bytes(exactly(2)) if size == 126 else size
-    return first & 15, exactly(size)
-
-
 def test_the_marian_web_socket_answers_lines_with_lines(server, expected):
     with web_socket(server.port) as connection:
         for _ in range(2):
@@ -290,9 +222,9 @@ def test_the_marian_web_socket_answers_lines_with_lines(server, expected):
 
 def test_a_web_socket_with_a_silent_client_stays_open(monkeypatch):
     uvicorn = pytest.importorskip("uvicorn")
-    from nmt.extensions.serve import run
+    from nmt.extensions.serve import connections
 
-    monkeypatch.setattr(run, "IDLE_SECONDS", 0.1)
+    monkeypatch.setattr(connections, "IDLE_SECONDS", 0.1)
 
     async def echo(scope, receive, send):
         await receive()
@@ -300,7 +232,9 @@ def test_a_web_socket_with_a_silent_client_stays_open(monkeypatch):
         while (message := await receive())["type"] == "websocket.receive":
             await send({"type": "websocket.send", "text": message["text"]})
 
-    config = uvicorn.Config(echo, http=run.Connection, log_config=None, lifespan="off")
+    config = uvicorn.Config(
+        echo, http=partial(connections.Connection, connections.Door(10)), log_config=None, lifespan="off"
+    )
     ended = uvicorn.Server(config)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=ended.run, kwargs={"sockets": [listener]})
@@ -311,22 +245,6 @@ def test_a_web_socket_with_a_silent_client_stays_open(monkeypatch):
             assert receive_frame(connection) == (1, b"line")
         ended.should_exit = True
         thread.join()
-
-
-def test_the_page_is_complete_and_fetches_nothing_from_elsewhere(server):
-    contents = {}
-    for path, kind in (("/", "text/html"), ("/page.css", "text/css"), ("/page.js", "text/javascript")):
-        status, content, headers = server.ask("GET", path)
-        assert status == 200 and headers["content-type"].startswith(kind)
-        assert headers["content-security-policy"].startswith("default-src 'self'")
-        contents[path] = content.decode()
-    assert not any(re.search(r"https?://|//[a-z]+\.", text) for text in contents.values())
-    ids = set(re.findall(r'\bid="([\w-]+)"', contents["/"]))
-    assert set(re.findall(r'byId\("([\w-]+)"\)', contents["/page.js"])) <= ids
-    node = shutil.which("node")
-    if node:
-        checked = subprocess.run([node, "--check", "-"], input=contents["/page.js"].encode(), capture_output=True)
-        assert checked.returncode == 0, checked.stderr
 
 
 # Bad input
@@ -410,7 +328,7 @@ def test_a_part_of_a_form_can_be_as_long_as_the_body():
 
 def test_endless_bodies_and_malformed_chunks_are_cut_off(server, expected):
     assert server.ask("POST", "/v1/translate", b"x" * 60_000)[0] == 413
-    chunked = b"POST /v1/translate HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    chunked = b"POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
     with raw(server) as connection, suppress(OSError):
         connection.sendall(chunked)
         for _ in range(1000):
@@ -447,7 +365,7 @@ def test_slow_connections_do_not_delay_others(server, expected):
     with ExitStack() as stack:
         for _ in range(100):
             connection = stack.enter_context(raw(server))
-            connection.sendall(b"POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+            connection.sendall(b"POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
         for line in LINES[:3]:
             assert server.translate(text=line)["translations"][0]["translation"] == expected[line]
     wait_until(lambda: server.log.read_text().count(" 499 ") >= 100)

@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 import shutil
-from urllib.parse import urlencode
+from urllib.parse import quote, unquote, urlencode
 
 import pytest
 from conftest import reseal, small_model
@@ -15,7 +15,6 @@ from nmt import registry
 from nmt.artefact import Artefact
 from nmt.extensions.serve import models
 from nmt.extensions.serve.app import application
-from nmt.extensions.serve.metrics import Metrics
 from nmt.extensions.serve.options import ServeOptions
 from nmt.extensions.serve.service import Service
 from nmt.text.corpus import visible_line
@@ -69,7 +68,7 @@ class Asked:
         self.options = ServeOptions(model=tuple(map(str, paths)), **options)
 
     def service(self):
-        return Service(self.options, models.Models(self.options, registry.choose("decoder", "beam", {})), Metrics())
+        return Service(self.options, models.Models(self.options, registry.choose("decoder", "beam", {})))
 
     def lines(self, text):
         """The translation of a message of Marian's protocol."""
@@ -84,18 +83,25 @@ class Asked:
 
     def __call__(self, path, body=b"", method="POST", **headers):
         """Returns (status, content), the content parsed if it is JSON."""
+        return self.in_turn(lambda _: (path, body, method, headers))[0]
 
-        async def exchange():
-            service = self.service()
-            asked = Exchange(
-                application(service), path, body, {k.replace("_", "-"): v for k, v in headers.items()}, method
-            )
-            status, found = await asked.head()
-            content = await asked.body()
+    def in_turn(self, *requests):
+        """The answers of one server to several requests. Each is a function of the content before it."""
+
+        async def exchanges():
+            service, answers = self.service(), [(0, None)]
+            app = application(service)
+            for request in requests:
+                path, body, method, headers = request(answers[-1][1])
+                asked = Exchange(app, path, body, {k.replace("_", "-"): v for k, v in headers.items()}, method)
+                status, found = await asked.head()
+                content = await asked.body()
+                is_json = found["content-type"].startswith("application/json")
+                answers.append((status, json.loads(content) if is_json else content))
             await service.models.close()
-            return status, json.loads(content) if found["content-type"].startswith("application/json") else content
+            return answers[1:]
 
-        return asyncio.run(exchange())
+        return asyncio.run(exchanges())
 
 
 @pytest.fixture
@@ -312,10 +318,64 @@ def test_libretranslate_answers_as_its_own_tests_expect(serve):
     assert ask("/suggest", {**hello, "s": "Hola"})[0] == 403
     status, settings = ask("/frontend/settings", method="GET")
     assert status == 200 and not settings["keyRequired"]
+    assert {".txt", ".docx", ".srt", ".html"} < set(settings["supportedFilesFormat"])
+    assert ".pdf" not in settings["supportedFilesFormat"]
     assert settings["language"] == {
         "source": {"code": "en", "name": "English"},
         "target": {"code": "es", "name": "Spanish"},
     }
+
+
+def multipart(name, content, **fields):
+    """(body, headers) of a form with a file"""
+    parts = [f'--x\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{value}\r\n' for key, value in fields.items()]
+    file = f'--x\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n\r\n'
+    return "".join([*parts, file]).encode() + content + b"\r\n--x--\r\n", "multipart/form-data; boundary=x"
+
+
+@pytest.mark.parametrize("source", ["en", "auto"])
+@pytest.mark.parametrize(
+    ("name", "content", "translated"),
+    [
+        ("a b.txt", f"{ENGLISH}\n\nTwo dogs.\n", f"«{ENGLISH}»\n\n«Two dogs.»\n"),
+        (
+            "a.srt",
+            "1\n00:00:01,000 --> 00:00:02,000\nThe man sleeps.\n",
+            "1\n00:00:01,000 --> 00:00:02,000\n«The man sleeps.»\n",
+        ),
+        ("a.html", f"<p>{ENGLISH}</p>", f"<p>«{ENGLISH}»</p>"),
+    ],
+    ids=["text", "srt", "html"],
+)
+def test_libretranslate_translates_files(serve, name, content, translated, source):
+    ask = serve({"m": ("en", "de")})
+    body, kind = multipart(name, content.encode(), source=source, target="de")
+    headers = {"content_type": kind, "host": "example.org:5000", "x_forwarded_proto": "https"}
+    address = "https://example.org:5000"
+    [(status, answer), downloaded] = ask.in_turn(
+        lambda _: ("/translate_file", body, "POST", headers),
+        lambda answer: (unquote(answer["translatedFileUrl"].removeprefix(address)), b"", "GET", {}),
+    )
+    assert status == 200 and re.fullmatch(
+        address + r"/download_file/[\w-]{20,}/" + quote(name), answer["translatedFileUrl"]
+    )
+    assert downloaded == (200, translated.encode())
+
+
+def test_libretranslate_refuses_files_that_it_cannot_translate(serve):
+    ask = serve({"m": ("en", "de")})
+    for name, content, fields, told in (
+        ("a.pdf", b"%PDF", {"source": "en", "target": "de"}, "plain text"),
+        ("a.docx", b"no archive", {"source": "en", "target": "de"}, "a.docx"),
+        ("a.txt", b"One.", {"source": "en", "target": "zz"}, "zz is not supported"),
+        ("a.txt", b"One.", {"source": "en"}, "missing target parameter"),
+    ):
+        body, kind = multipart(name, content, **fields)
+        status, answer = ask("/translate_file", body, content_type=kind)
+        assert status == 400 and told in answer["error"] and "/tmp" not in answer["error"]
+    body = urlencode({"file": "a", "source": "en", "target": "de"}).encode()
+    assert ask("/translate_file", body, **FORM)[1]["error"] == "Invalid request: missing file parameter"
+    assert ask("/download_file/../a", method="GET")[0] == 404
 
 
 def test_the_description_of_libretranslates_protocol_lists_its_routes(serve):
@@ -325,7 +385,8 @@ def test_the_description_of_libretranslates_protocol_lists_its_routes(serve):
     assert status == 200 and document["swagger"] == "2.0" and "{version}" not in document["info"]["version"]
     for path, methods in document["paths"].items():
         for method in methods:
-            assert ask(path, method=method.upper())[0] not in (404, 405)
+            status, content = ask(path, method=method.upper())
+            assert status not in (404, 405) or "this file does not exist" in content["error"]
     text = json.dumps(document)
     references = set(re.findall(r"#/definitions/(\w+)", text))
     assert references == set(document["definitions"])

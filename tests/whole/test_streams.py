@@ -15,7 +15,6 @@ from nmt.artefact import Artefact
 from nmt.errors import ResourceError, UserError
 from nmt.extensions.serve import models
 from nmt.extensions.serve.app import application
-from nmt.extensions.serve.metrics import Metrics
 from nmt.extensions.serve.options import ServeOptions
 from nmt.extensions.serve.service import STREAM_BATCH_LINES, Service
 from nmt.text.pipeline import Pipeline
@@ -45,7 +44,7 @@ def server(folder, monkeypatch):
 
     monkeypatch.setattr(models, "open_translator", open_fake)
     options = ServeOptions(model=(str(folder),))
-    made.service = Service(options, models.Models(options, registry.choose("decoder", "beam", {})), Metrics())
+    made.service = Service(options, models.Models(options, registry.choose("decoder", "beam", {})))
     made.application = application(made.service)
     return made
 
@@ -383,7 +382,7 @@ def test_a_connection_is_closed_if_its_client_reads_nothing():
     uvicorn = pytest.importorskip("uvicorn")
     from uvicorn.server import ServerState
 
-    from nmt.extensions.serve.run import Connection
+    from nmt.extensions.serve.connections import Connection, Door
 
     unread = [70_000]
     ends: list[str] = []
@@ -399,7 +398,7 @@ def test_a_connection_is_closed_if_its_client_reads_nothing():
 
     async def work():
         nonlocal connection
-        connection = Connection(uvicorn.Config(lambda: None, log_config=None), ServerState(), {})
+        connection = Connection(Door(10), uvicorn.Config(lambda: None, log_config=None), ServerState(), {})
         connection.connection_made(transport)
         connection.pause_writing()
         connection._look()

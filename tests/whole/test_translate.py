@@ -1013,3 +1013,16 @@ def test_a_checkpoint_removed_by_its_run_is_replaced_by_the_current_best(trained
     assert (done.code, done.out) == (0, wanted.out) and len(found) == 2, done.err
     monkeypatch.setattr(nmt.translators, "find_model", lambda folder: trained / "checkpoints/update-7")
     assert call(*command).code == 4
+
+
+@pytest.mark.parametrize("link", [os.link, os.symlink])
+def test_an_output_that_is_a_link_to_an_input_or_another_output_is_refused(link, trained, call, new_nmt, tmp_path):
+    (tmp_path / "lines").write_text(f"{WORDS[0]}\n")
+    link(tmp_path / "lines", tmp_path / "link")
+    command = ["translate", "--model", trained]
+    for first, second in itertools.permutations([tmp_path / "lines", tmp_path / "link"]):
+        for flags in ([f"--input={first}", f"--output={second}"], [f"--output={first}", f"--stats={second}"]):
+            assert_refused(call(*command, *flags), 2, "name the same file", second)
+        with first.open("rb") as stdin:
+            assert_refused(new_nmt(*command, f"--output={second}", stdin=stdin), 2, "name the same file", second)
+    assert (tmp_path / "lines").read_text() == f"{WORDS[0]}\n"

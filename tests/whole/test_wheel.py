@@ -135,7 +135,7 @@ def test_every_command_works_from_the_wheel_in_an_empty_folder(nmt: Wheel, tmp_p
     nmt.run([nmt.python, "-c", f"{found}        {presets}"])
 
     with serving(tmp_path, "--model", model, environment=ENVIRONMENT, program=[nmt.program]) as server:
-        for name in ("", "page.css", "page.js"):
+        for name in ("", "page/page.css", "page/page.js", "page/icon.svg", "page/facts"):
             status, content, _ = server.ask("GET", f"/{name}")
             assert status == 200 and content
         assert server.ask("POST", "/translate", {"q": "A dog.", "source": "en", "target": "de"})[0] == 200

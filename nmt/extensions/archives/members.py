@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from nmt.errors import ArtefactError, UserError, quoted
-from nmt.storages.streams import READ_BYTES, ChunkReader, Stream, decompressed
+from nmt.storages.streams import COMPRESSED_ENDINGS, READ_BYTES, ChunkReader, Stream, decompressed
 
 ZIP_MAGIC: Final = (b"PK\x03\x04", b"PK\x05\x06")  # the second one marks an empty archive
 MAX_MEMBERS: Final = 1_000_000  # corpus archives have dozens of members; reading a million headers takes a minute
@@ -25,6 +25,8 @@ LINK_TYPES: Final = (tarfile.LNKTYPE, tarfile.SYMTYPE)
 FILE_TYPES: Final = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
 TYPES_WITHOUT_DATA: Final = (*LINK_TYPES, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE)
 IS_FOLDER: Final = "is a folder"
+COMPRESSED_ARCHIVES: Final = (".tgz", ".tbz2", ".txz", ".tzst")
+ARCHIVE_ENDINGS: Final = (".tar", ".zip", *COMPRESSED_ARCHIVES, *(f".tar{ending}" for ending in COMPRESSED_ENDINGS))
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,18 @@ from pathlib import Path
 from typing import Final
 
 from nmt.errors import quoted
-from nmt.extensions.archives.members import IS_FOLDER, is_archive, is_zip, members_of
+from nmt.extensions.archives.members import (
+    ARCHIVE_ENDINGS,
+    COMPRESSED_ARCHIVES,
+    IS_FOLDER,
+    is_archive,
+    is_zip,
+    members_of,
+)
 from nmt.storages.streams import COMPRESSED_ENDINGS, READ_BYTES, Stream, decompressed, open_stored
 
 HTML_START: Final = re.compile(rb"\s*<(?:!doctype\s+html|html)", re.IGNORECASE)
 HTML_BYTES: Final = 512
-COMPRESSED_ARCHIVES: Final = (".tgz", ".tbz2", ".txz", ".tzst")
-ARCHIVE_ENDINGS: Final = (".tar", ".zip", *COMPRESSED_ARCHIVES, *(f".tar{ending}" for ending in COMPRESSED_ENDINGS))
 MAX_NESTED_ARCHIVES: Final = 4  # maximum depth of nested archives
 
 

@@ -26,7 +26,7 @@ from nmt.errors import InputError, UserError, naming, quoted, unknown
 from nmt.extensions.doctor.examine import DETECTORS, fault_place, fault_texts, pair_of
 from nmt.extensions.doctor.findings import CHECKS, Example, FindingCounts
 from nmt.extensions.doctor.pairs import Fault
-from nmt.files import check_output_file, new_output
+from nmt.files import are_same, check_output_file, new_output
 from nmt.log import log
 from nmt.options import opt, options_class
 from nmt.text.corpus import BOM, bad_bytes
@@ -189,13 +189,13 @@ def clean_corpus(options: CleanOptions) -> CleanReport:
 
 def _check_outputs(outputs: Sequence[Path], files: Sequence[FilePair]) -> None:
     """Raise UserError if an output is a file of the corpus or the same as another output, ResourceError if it is not writable."""
-    taken = {path.resolve() for pair in files for path in pair.paths}
+    taken = [path for pair in files for path in pair.paths]
     for path in outputs:
-        if path.resolve() in taken:
+        if any(are_same(path, other) for other in taken):
             raise UserError(
                 f"{quoted(path)}: each output must differ from the files of the corpus and from other outputs (change --output)"
             )
-        taken.add(path.resolve())
+        taken.append(path)
         check_output_file(path)
 
 

@@ -5,10 +5,11 @@ import hmac
 import math
 import secrets
 import time
+import zlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -37,8 +38,9 @@ KEY_FIELDS: Final = ("api_key", "auth_key")
 SECONDS_PER_MINUTE: Final = 60.0
 MAX_REMEMBERED_CLIENTS: Final = 100_000
 FILE_FIELD: Final = "file"  # the field of a form whose file may be a document of any kind
-MAX_NAME_CHARACTERS: Final = 100  # of the name of a file; the rest, at its start, is dropped
+MAX_FILE_NAME: Final = 100  # of the name of a file; the rest, at its start, is dropped
 
+GZIP_BITS: Final = 31  # zlib reads a gzip header and checksum
 NO_PARAMETERS: Final = MappingProxyType[str, str]({})
 
 Fields = dict[str, Any]
@@ -60,12 +62,14 @@ class Call:
 
     query: query parameters of the URL
     path: path parameters of the URL, by their names in the route
+    client: the client's address
     """
 
     headers: Mapping[str, str]
     query: list[tuple[str, str]]
     body: bytes
     path: Mapping[str, str] = field(default_factory=dict)
+    client: str = "-"
 
     @property
     def content_type(self) -> str:
@@ -108,7 +112,10 @@ class Call:
             parsed = await MultiPartParser(
                 Headers(self.headers), stream(), max_fields=MAX_FIELDS, max_part_size=len(self.body)
             ).parse()
-            return [await _field_of_form(name, value) for name, value in parsed.multi_items()]
+            try:
+                return [await _field_of_form(name, value) for name, value in parsed.multi_items()]
+            finally:
+                await parsed.close()  # deletes its temporary files
         except (MultiPartException, ValueError, KeyError) as error:
             raise ProblemError(400, f"the body is not a valid multipart form: {quoted(error)}") from None
 
@@ -127,7 +134,7 @@ async def _field_of_form(name: str, value: UploadFile | str) -> tuple[str, Any]:
     if isinstance(value, UploadFile):
         content = await value.read()
         if name == FILE_FIELD:
-            return name, Upload(quoted(PurePath(value.filename or name).name[-MAX_NAME_CHARACTERS:]), content)
+            return name, Upload(quoted(PurePath(value.filename or name).name[-MAX_FILE_NAME:]), content)
         value = content.decode()
     (name + value).encode()  # raises ValueError for surrogates, which some charsets produce
     return name, value
@@ -146,10 +153,14 @@ def _joined(pairs: Sequence[tuple[str, Any]]) -> Fields:
 
 
 class Gate:
-    """Checks API keys and limits the rate of requests."""
+    """Checks API keys and limits the rate of requests.
+
+    not_ready: why the server cannot translate at the moment; empty if it can
+    """
 
     def __init__(self, options: ServeOptions) -> None:
         """Read the keys. Raises UserError for a file without keys."""
+        self.not_ready = ""
         self._keys: list[bytes] = []
         self._limit = options.requests_per_minute
         # The number of requests that each client may still send, and when this was last updated.
@@ -160,6 +171,11 @@ class Gate:
             self._keys = [line.encode() for line in lines if line and not line.startswith("#")]
             if not self._keys:
                 raise UserError(f"--keys {quoted(options.keys)}: this file contains no keys (write one per line)")
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether requests need a key."""
+        return bool(self._keys)
 
     def check_key(self, key: str) -> None:
         """Raise ProblemError for an unknown key."""
@@ -227,18 +243,26 @@ class Endpoint:
         await response(scope, receive, send)
 
     async def _handle(self, scope: Scope, headers: Mapping[str, str], receive: Receive) -> Any:
-        """Check the request, and return the handler's answer."""
+        """Check the request, and return the handler's answer. The body is read last, unless it may contain the key."""
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        body = await read_body(receive, headers, round(self.options.max_body * MIB))
-        call = Call(headers, query, body, scope.get("path_params", NO_PARAMETERS))
+        client = client_address(scope)
+        head = Call(headers, query, b"", scope.get("path_params", NO_PARAMETERS), client)
+        key = head.key(dict(query))
+        is_checked = self.is_open or bool(key) or not self.gate.has_keys
+        if is_checked and not self.is_open:
+            self.gate.check(key, client)
+        call = replace(head, body=await read_body(receive, headers, round(self.options.max_body * MIB)))
         fields = await call.fields()
-        if not self.is_open:
-            self.gate.check(call.key(fields), client_address(scope))
+        if not is_checked:
+            self.gate.check(call.key(fields), client)
         return await self.handler(call, fields)
 
 
 async def read_body(receive: Receive, headers: Mapping[str, str], limit: int) -> bytes:
     """Read the body of a request, keeping at most `limit` bytes in memory. Raises ProblemError for a larger body."""
+    coding = headers.get("content-encoding", "identity").strip().lower()
+    if coding not in ("identity", "gzip", "x-gzip"):
+        raise ProblemError(415, f"the body has the coding '{one_line(coding)}' (use gzip)", {"Accept-Encoding": "gzip"})
     too_large = ProblemError(413, f"the body is larger than {limit:,} bytes", {"Connection": "close"})
     length = headers.get("content-length", "")
     if length.isdecimal() and int(length) > limit:
@@ -252,7 +276,19 @@ async def read_body(receive: Receive, headers: Mapping[str, str], limit: int) ->
         size, more = size + len(parts[-1]), message.get("more_body", False)
         if size > limit:
             raise too_large
-    return b"".join(parts)
+    body = b"".join(parts)
+    if coding == "identity" or not body:
+        return body
+    unpacker = zlib.decompressobj(GZIP_BITS)
+    try:
+        body = unpacker.decompress(body, limit + 1)
+    except zlib.error as error:
+        raise ProblemError(400, f"the body is not in gzip's format: {error}") from None
+    if len(body) > limit:
+        raise too_large
+    if not unpacker.eof or unpacker.unused_data:
+        raise ProblemError(400, "the body is not in gzip's format: it is truncated, or something follows it")
+    return body
 
 
 def problem_of(error: BaseException, name: str, timeout: float) -> ProblemError:
@@ -283,7 +319,7 @@ def record(
     protocol: name of the protocol in the metrics
     """
     seconds = time.monotonic() - began
-    metrics.end(protocol, status, seconds)
+    metrics.count(protocol, status, seconds)
     if options.access_log:
         asked = f"{scope['method']} {quoted(scope['path'])}"
         log.info(f"{client_address(scope)} {number} {asked} {status} {1000 * seconds:.0f} ms")

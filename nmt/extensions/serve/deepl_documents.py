@@ -4,12 +4,11 @@ import asyncio
 import hmac
 import secrets
 import time
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import PurePath
 from typing import Any, Final, Literal
+from weakref import WeakValueDictionary
 
 from starlette.responses import Response
 
@@ -20,13 +19,14 @@ from nmt.extensions.serve.problems import ProblemError
 from nmt.extensions.serve.service import Service
 from nmt.extensions.texts.glossary import Glossary
 
-MAX_DOCUMENTS: Final = 100  # per key: those that wait, are translated, or can be downloaded
-MAX_TOTAL_BYTES: Final = 256 << 20  # of the documents of all keys
-MAX_RUNNING: Final = 2  # documents of one key that are translated at the same time
+MAX_DOCUMENTS: Final = 100  # per client: those that wait, are translated, or can be downloaded
+MAX_CLIENT_BYTES: Final = 64 << 20  # of the documents of one client
+MAX_KEPT_BYTES: Final = 256 << 20  # of the documents of all clients
+MAX_RUNNING: Final = 2  # documents of one client that are translated at the same time
 KEPT_SECONDS: Final = 3600.0  # how long a translation can be downloaded
 PATIENCE_SECONDS: Final = 2.0  # how long a call for the status waits: short documents are done by then
 RETRY_SECONDS: Final = 10
-State = Literal["queued", "translating", "done", "error"]
+JobState = Literal["queued", "translating", "done", "error"]
 
 
 @dataclass
@@ -41,7 +41,7 @@ class _Job:
     name: str
     size: int
     key: str = field(default_factory=lambda: secrets.token_hex(32).upper())
-    state: State = "queued"
+    state: JobState = "queued"
     began: float = 0.0
     share: float = 0.0
     result: TranslatedDocument | None = None
@@ -58,7 +58,7 @@ class DocumentCalls:
 
     def __init__(self, service: Service) -> None:
         self._service, self._jobs = service, dict[str, _Job]()
-        self._turns: Mapping[str, asyncio.Semaphore] = defaultdict(partial(asyncio.Semaphore, MAX_RUNNING))
+        self._turns = WeakValueDictionary[str, asyncio.Semaphore]()  # by client
 
     @property
     def handlers(self) -> Mapping[str, Callable[[Call, Fields], Any]]:
@@ -70,7 +70,7 @@ class DocumentCalls:
     ) -> dict[str, str]:
         """Start to translate a document. Raises ProblemError if there are too many.
 
-        owner: see `GlossaryCalls.owner`
+        owner: the client's key, or its address if the server needs no key
         returns: the answer to the upload
         """
         self._make_room(owner, len(upload.content))
@@ -80,16 +80,18 @@ class DocumentCalls:
         return {"document_id": number, "document_key": job.key}
 
     def _make_room(self, owner: str, size: int) -> None:
-        """Forget the oldest translations of a client if there are too many documents. Raises ProblemError."""
-        over = [number for number, job in self._jobs.items() if job.owner == owner and job.is_over]
-        while (
-            sum(job.owner == owner for job in self._jobs.values()) >= MAX_DOCUMENTS
-            or sum(job.size for job in self._jobs.values()) + size > MAX_TOTAL_BYTES
-        ):
-            if not over:
+        """Forget the oldest translations of a client if it has too many documents. Raises ProblemError."""
+        while self._is_full(owner, size):
+            over = next((number for number, job in self._jobs.items() if job.owner == owner and job.is_over), None)
+            if over is None:
                 headers = {"Retry-After": str(RETRY_SECONDS)}
                 raise ProblemError(429, "too many documents are waiting (try again later)", headers)
-            del self._jobs[over.pop(0)]
+            del self._jobs[over]
+
+    def _is_full(self, owner: str, size: int) -> bool:
+        own = [job.size for job in self._jobs.values() if job.owner == owner]
+        total = sum(job.size for job in self._jobs.values())
+        return len(own) >= MAX_DOCUMENTS or sum(own) + size > MAX_CLIENT_BYTES or total + size > MAX_KEPT_BYTES
 
     async def _translate(
         self, number: str, job: _Job, upload: Upload, source: str | None, target: str, glossary: Glossary | None
@@ -97,7 +99,8 @@ class DocumentCalls:
         def progress(share: float) -> None:
             job.share = share
 
-        async with self._turns[job.owner]:
+        turns = self._turns.setdefault(job.owner, asyncio.Semaphore(MAX_RUNNING))
+        async with turns:
             job.state, job.began = "translating", time.monotonic()
             try:
                 job.result = await translate_document(self._service, upload, source, target, glossary, progress)

@@ -20,6 +20,7 @@ from nmt.extensions.serve.glossaries import (
     StoredGlossary,
     owner_of,
     read_entries,
+    terms_of,
 )
 from nmt.extensions.serve.models import in_thread
 from nmt.extensions.serve.problems import ProblemError
@@ -29,6 +30,7 @@ from nmt.runs import find_model
 
 MAX_PER_REQUEST: Final = 5  # glossaries that a translation may use
 MAX_DICTIONARIES: Final = 1000  # per request
+NUM_COMPILED: Final = 8  # glossaries that are ready for searches; each takes 450 bytes per term
 TSV: Final = "text/tab-separated-values"
 FORM_NAME: Final = re.compile(r"dictionaries\[(\d{1,4})\]\.(\w+)")  # how deepl-node writes a list in a form
 CREATED: Final = 201
@@ -73,9 +75,7 @@ class GlossaryCalls:
         def merged() -> Glossary | None:
             glossaries = [self._store.get(owner, number) for number in numbers]
             found = [row for glossary in glossaries if (row := glossary.dictionary(source, target))]
-            # The first glossary that contains a term decides.
-            terms = {term: text for row in reversed(found) for term, text in row.entries.items()}
-            return _compiled(tuple(terms.items())) if found else None
+            return _compiled(tuple(row.entries for row in found)) if found else None
 
         if (glossary := await in_thread(merged)) is None:
             raise ProblemError(400, "The glossary has no dictionary for this 'source_lang' and 'target_lang'.")
@@ -111,7 +111,7 @@ class GlossaryCalls:
 
     async def entries_v2(self, call: Call, fields: Fields) -> Response:
         [dictionary] = _single(await self._one(call, fields)).dictionaries
-        return Response(_tsv(dictionary), media_type=TSV)
+        return Response(dictionary.entries, media_type=TSV)
 
     async def listed(self, call: Call, fields: Fields) -> dict[str, Any]:
         return {"glossaries": list(map(_row, await self._in_store(call, fields, self._store.of_owner)))}
@@ -138,7 +138,7 @@ class GlossaryCalls:
 
     async def entries(self, call: Call, fields: Fields) -> dict[str, Any]:
         dictionary = _dictionary_of(await self._one(call, fields), *_languages(fields))
-        return {"dictionaries": [{**_languages_of(dictionary), "entries": _tsv(dictionary), "entries_format": "tsv"}]}
+        return {"dictionaries": [{**_languages_of(dictionary), "entries": dictionary.entries, "entries_format": "tsv"}]}
 
     async def replace(self, call: Call, fields: Fields) -> dict[str, Any]:
         new = await in_thread(partial(self._dictionary, fields))
@@ -170,7 +170,7 @@ class GlossaryCalls:
         entries, format = fields.get("entries"), fields.get("entries_format", "tsv")
         if not isinstance(entries, str) or not isinstance(format, str):
             raise ProblemError(400, "Value for 'entries' not supported.")
-        new = Dictionary(source, target, read_entries(entries, format.lower()))
+        new = Dictionary(source, target, 0, "").with_terms(read_entries(entries, format.lower()))
         pairs = self._pairs()
         if not any(new.is_for(*pair) for pair in pairs):
             known = ", ".join("-".join(pair) for pair in pairs) or "none"
@@ -198,10 +198,13 @@ def base_code(code: str) -> str:
     return standard_code(code).partition("-")[0].lower()
 
 
-@lru_cache(16)
-def _compiled(entries: tuple[tuple[str, str], ...]) -> Glossary:
-    """A glossary ready for searches. It is kept, because a client sends many requests with the same glossary."""
-    return Glossary(dict(entries))
+@lru_cache(NUM_COMPILED)
+def _compiled(entries: tuple[str, ...]) -> Glossary:
+    """A glossary ready for searches. It is kept, because a client sends many requests with the same glossary.
+
+    entries: of several glossaries; the first one that contains a term decides
+    """
+    return Glossary({term: translation for text in reversed(entries) for term, translation in terms_of(text).items()})
 
 
 def _list(fields: Fields, name: str) -> list[str]:
@@ -254,12 +257,8 @@ def _row(glossary: StoredGlossary) -> dict[str, Any]:
 
 
 def _counts(dictionary: Dictionary) -> dict[str, Any]:
-    return {**_languages_of(dictionary), "entry_count": len(dictionary.entries)}
+    return {**_languages_of(dictionary), "entry_count": dictionary.entry_count}
 
 
 def _languages_of(dictionary: Dictionary) -> dict[str, str]:
     return {"source_lang": dictionary.source_lang, "target_lang": dictionary.target_lang}
-
-
-def _tsv(dictionary: Dictionary) -> str:
-    return "\n".join(f"{term}\t{translation}" for term, translation in dictionary.entries.items())

@@ -79,23 +79,6 @@ class KeptWarnings(LineWarnings):
             self.messages.append(f"{self.place}:{position}: {message}")
 
 
-def read_document(upload: Upload) -> tuple[Document, TextSettings]:
-    """Read a document in the format that its name indicates. Returns it and the settings for its texts. Raises UserError."""
-    format = format_of([upload.name])
-    if format == LINES:
-        return TextDocument(upload.content, upload.name), TextSettings(split=True)
-    classes = registry.options_classes("format").values()
-    defaults = {option.name: option.default for cls in classes for option in options_of(cls)}
-    built = open_format(format, SimpleNamespace(**defaults))
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"document{Path(upload.name).suffix}"
-        path.write_bytes(upload.content)
-        try:
-            return built.read(path), TextSettings(**built.settings)
-        except UserError as error:
-            raise type(error)(str(error).replace(str(path), upload.name)) from None
-
-
 async def translate_document(
     service: Service,
     upload: Upload,
@@ -130,12 +113,26 @@ async def translate_document(
 
 
 def _read(upload: Upload, model: ServedModel) -> tuple[Document, TextSettings, list[str]]:
-    """Read a document and the texts that a model would translate. Raises ProblemError."""
-    try:
-        document, settings = read_document(upload)
-        return document, settings, document.texts(Languages(model.source_lang, model.target_lang))
-    except UserError as error:
-        raise ProblemError(400, str(error)) from error
+    """Read a document in the format that its name indicates. Returns it, the settings for its texts, and its texts.
+
+    model: the model that will translate it; the choice of the texts may depend on its languages
+    Raises ProblemError.
+    """
+    format, languages = format_of([upload.name]), Languages(model.source_lang, model.target_lang)
+    classes = registry.options_classes("format").values()
+    defaults = {option.name: option.default for cls in classes for option in options_of(cls)}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"document{Path(upload.name).suffix}"
+        try:
+            if format == LINES:
+                text = TextDocument(upload.content, upload.name)
+                return text, TextSettings(split=True), text.texts(languages)
+            path.write_bytes(upload.content)
+            built = open_format(format, SimpleNamespace(**defaults))
+            document = built.read(path)
+            return document, TextSettings(**built.settings), document.texts(languages)
+        except UserError as error:
+            raise ProblemError(400, str(error).replace(str(path), upload.name)) from error
 
 
 async def _translations(

@@ -7,7 +7,7 @@ import os
 import re
 import threading
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -24,21 +24,35 @@ from nmt.files import check_writable, read_bytes, write_file
 from nmt.log import log
 
 MAX_GLOSSARIES: Final = 1000  # per key
-MAX_TOTAL_BYTES: Final = 64 << 20  # of the glossaries of all keys
+MAX_GLOSSARY_BYTES: Final = 64 << 20  # of the glossaries of all keys
 MAX_TERM_BYTES: Final = 1024
 QUOTA_EXCEEDED: Final = 456  # DeepL's HTTP status
 CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 QUOTED_CELL: Final = re.compile(r'"((?:[^"]|"")*)"')
-FILE_NAME: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.json")
-DELIMITERS: Final = {"tsv": "\t", "csv": ","}
+GLOSSARY_FILE: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.json")
+ENTRY_DELIMITERS: Final = {"tsv": "\t", "csv": ","}
 
 
 class Dictionary(Struct, frozen=True):
-    """Terms and their translations for one direction."""
+    """Terms and their translations for one direction.
+
+    entries: lines of `TERM TAB TRANSLATION`, which take less memory than a mapping
+    """
 
     source_lang: str
     target_lang: str
-    entries: dict[str, str]
+    entry_count: int
+    entries: str
+
+    @property
+    def terms(self) -> dict[str, str]:
+        """The translations by term."""
+        return terms_of(self.entries)
+
+    def with_terms(self, terms: Mapping[str, str]) -> "Dictionary":
+        """A dictionary for the same languages with other terms."""
+        lines = "\n".join(f"{term}\t{translation}" for term, translation in terms.items())
+        return structs.replace(self, entry_count=len(terms), entries=lines)
 
     def is_for(self, source: str, target: str) -> bool:
         """Whether the dictionary is for these languages, in any region."""
@@ -127,8 +141,9 @@ class GlossaryStore:
                 glossary = structs.replace(glossary, name=name)
             for new in dictionaries:
                 old = glossary.dictionary(new.source_lang, new.target_lang)
-                entries = old.entries | new.entries if merges and old else new.entries
-                glossary = glossary.with_dictionary(structs.replace(new, entries=entries))
+                if merges and old:
+                    new = new.with_terms(old.terms | new.terms)
+                glossary = glossary.with_dictionary(new)
             self._save(glossary)
         return glossary
 
@@ -156,8 +171,8 @@ class GlossaryStore:
 
     def _save(self, glossary: StoredGlossary) -> None:
         content, number = msgspec.json.encode(glossary), glossary.glossary_id
-        if sum(self._sizes.values()) - self._sizes.get(number, 0) + len(content) > MAX_TOTAL_BYTES:
-            limit = f"{MAX_TOTAL_BYTES:,} bytes"
+        if sum(self._sizes.values()) - self._sizes.get(number, 0) + len(content) > MAX_GLOSSARY_BYTES:
+            limit = f"{MAX_GLOSSARY_BYTES:,} bytes"
             raise ProblemError(QUOTA_EXCEEDED, f"the glossaries of this server would exceed {limit} (delete some)")
         if self._folder is not None:
             try:
@@ -195,7 +210,7 @@ def _stamps(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
     """Yield the id, and the time of change and the size, of each glossary's file."""
     with os.scandir(folder) as files:
         for file in files:
-            if FILE_NAME.fullmatch(file.name) and file.is_file(follow_symlinks=False):
+            if GLOSSARY_FILE.fullmatch(file.name) and file.is_file(follow_symlinks=False):
                 status = file.stat(follow_symlinks=False)
                 yield file.name.removesuffix(".json"), (status.st_mtime_ns, status.st_size)
 
@@ -205,12 +220,18 @@ def owner_of(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest() if key else ""
 
 
+def terms_of(entries: str) -> dict[str, str]:
+    """The translations by term, from lines of `TERM TAB TRANSLATION`."""
+    cells = (line.partition("\t") for line in entries.split("\n"))
+    return {term: translation for term, _, translation in cells}
+
+
 def read_entries(text: str, format: str) -> dict[str, str]:
     """Read entries, one term and its translation per line. Raises ProblemError for invalid ones.
 
     format: tsv or csv
     """
-    if format not in DELIMITERS:
+    if format not in ENTRY_DELIMITERS:
         raise ProblemError(400, "Value for 'entries_format' not supported: use tsv or csv.")
     entries: dict[str, str] = {}
     for number, row in enumerate(_csv_rows(text) if format == "csv" else map(_tsv_row, text.split("\n")), 1):

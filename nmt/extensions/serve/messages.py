@@ -62,6 +62,9 @@ class TranslateRequest(Struct, forbid_unknown_fields=True):
     n_best: Annotated[
         int, Meta(ge=1, le=MAX_CANDIDATES, description="number of candidates per line, up to the beam size")
     ] = 1
+    alternatives: Annotated[
+        bool, Meta(description="whether the candidates are those for the most probable words after the prefix")
+    ] = False
     word_scores: Annotated[bool, Meta(description="whether to return the log-probability of each word")] = False
     alignment: Annotated[bool, Meta(description="whether to return the alignment of each candidate")] = False
     stream: Annotated[bool, Meta(description="whether to send each line as an event as soon as it is translated")] = (
@@ -151,6 +154,12 @@ class HealthAnswer(Struct):
     """Says that the server is running."""
 
     status: Literal["ok"] = "ok"
+
+
+class ReadyAnswer(Struct):
+    """Says that the server can translate."""
+
+    status: Literal["ready"] = "ready"
 
 
 class Problem(Struct):

@@ -50,7 +50,7 @@ class Metrics:
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         self._gauge("nmt_info", "Version of nmt", "version").labels(__version__).set(1)
-        self._running = self._gauge("nmt_running_requests", "Requests that are being answered", "protocol")
+        self.running = Gauge("nmt_running_requests", "Requests that are being answered", registry=self._registry)
         self._requests = self._counter("nmt_requests", "Requests", "protocol", "status")
         self._failures = self._counter("nmt_failures", "Requests that failed, by kind of failure", "protocol", "kind")
         self._seconds = self._histogram("nmt_request_seconds", "Seconds per request", SECONDS, "protocol")
@@ -72,13 +72,8 @@ class Metrics:
         self._loaded.labels(name).set_function(is_loaded)
         return ModelMetrics(**{field: metric.labels(name) for field, metric in self._of_models.items()})
 
-    def begin(self, protocol: str) -> None:
-        """Count a request that has arrived."""
-        self._running.labels(protocol).inc()
-
-    def end(self, protocol: str, status: int, seconds: float) -> None:
+    def count(self, protocol: str, status: int, seconds: float) -> None:
         """Count the response to a request. status: HTTP status; seconds: since the request arrived"""
-        self._running.labels(protocol).dec()
         self._requests.labels(protocol, str(status)).inc()
         self._seconds.labels(protocol).observe(seconds)
         if status >= 400:

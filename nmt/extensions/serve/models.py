@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
+from nmt import registry
 from nmt.artefact import Artefact
 from nmt.engines.base import kind_of_folder
 from nmt.errors import ResourceError, UserError, one_line, quoted
@@ -32,6 +33,7 @@ _T = TypeVar("_T")
 
 LOADER: Final = "loader"  # name of the threads that load and close models
 GIB: Final = 1 << 30
+NUM_ALTERNATIVES: Final = 8  # number of words that the search tries after a prefix; each has a beam of its own
 LOAD_SECONDS: Final = 10  # delay before the next attempt to load a model that failed to load
 
 
@@ -43,6 +45,7 @@ class Details(NamedTuple):
     phrases: phrases that the translation must contain
     tags: attention between tokens, to place tags
     repair: the search that retries failed translations
+    alternatives: candidates that differ in the word after the prefix
     """
 
     scores: bool = False
@@ -50,6 +53,7 @@ class Details(NamedTuple):
     phrases: bool = False
     tags: bool = False
     repair: bool = False
+    alternatives: bool = False
 
 
 class ServedModel:
@@ -143,7 +147,9 @@ class ServedModel:
             part = with_phrases(part)
         if details.repair:
             part = search_again(part, [self.path])
-        if details.scores and hasattr(part.options, "n_best") and hasattr(part.options, "beam_size"):
+        if details.alternatives:
+            part = registry.choose("decoder", "alternatives", {**vars(part.options), "n_best": NUM_ALTERNATIVES})
+        elif details.scores and hasattr(part.options, "n_best") and hasattr(part.options, "beam_size"):
             part = replace(part, options=replace(part.options, n_best=part.options.beam_size))
         began = time.monotonic()
         translator = open_translator([self.path], options, part, shared=shared)

@@ -37,6 +37,12 @@ class ServeOptions:
     cors: tuple[str, ...] = opt(
         (), "web origins that may send requests, or *", group="Access", common=True, metavar="ORIGIN"
     )
+    hosts: tuple[str, ...] = opt(
+        (), "host names that the server answers for, besides localhost", group="Access", metavar="NAME"
+    )
+    proxies: tuple[str, ...] = opt(
+        (), "addresses or networks of proxies whose X-Forwarded-For is trusted", group="Access", metavar="ADDRESS"
+    )
     requests_per_minute: int = opt(
         0, "requests per key or address; 0 for no limit", group="Access", common=True, minimum=0
     )

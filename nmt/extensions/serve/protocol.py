@@ -16,9 +16,13 @@ from nmt.extensions.serve.service import Service
 
 
 class ClientProtocol(ABC):
-    """Converts clients' requests to calls to the service, and its translations to responses."""
+    """Converts clients' requests to calls to the service, and its translations to responses.
+
+    prefixes: paths whose clients expect the protocol's error format, with all paths below, besides those of its routes
+    """
 
     part_name: ClassVar[str]
+    prefixes: ClassVar[Sequence[str]] = ()
 
     def __init__(self, options: Any, service: Service) -> None:
         self.options, self.service = options, service

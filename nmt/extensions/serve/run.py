@@ -1,18 +1,21 @@
 """Runs the server until a signal stops it; handles sockets, signals and the last responses."""
 
 import asyncio
+import logging
 import signal
 import socket
+import time
+from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Final
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from nmt.errors import ResourceError
+from nmt.errors import ResourceError, one_line
+from nmt.extensions.serve.access import trusted_proxies
 from nmt.extensions.serve.app import application
 from nmt.extensions.serve.calls import unless
+from nmt.extensions.serve.connections import BACKLOG, IDLE_SECONDS, Connection, SocketConnection, open_door
 from nmt.extensions.serve.models import Models
 from nmt.extensions.serve.options import ServeOptions
 from nmt.extensions.serve.scheduler import ClosedError
@@ -20,83 +23,27 @@ from nmt.extensions.serve.service import PLAIN, Service
 from nmt.log import log
 from nmt.options import Part
 
-ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-LAST_SECONDS = 10  # time for current requests to finish after a signal
-BACKLOG = 2048
-MAX_OVERHEAD_BYTES = 1 << 16  # headers, trailers and marks between chunks, which may also be as large as the body
-IDLE_SECONDS = 15.0  # an idle connection is closed after this time
-SERVICE_RESTART = 1012  # WebSocket close code from the registry of RFC 6455
+ENDING_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+LAST_SECONDS: Final = 10  # time for current requests to finish after a signal
+QUIET_SECONDS: Final = 60.0  # a message of the web server is not repeated within this time
 
 
-class Connection(HttpToolsProtocol):
-    """A connection that is closed if its client sends nothing, or reads nothing, for some time.
+class ServerMessages(logging.Handler):
+    """Writes the messages of uvicorn and asyncio to the log, each only once a minute, because clients can cause them."""
 
-    This includes clients that stop in the middle of a header. Requests find the future `lost` in their state.
-    """
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._written: dict[str, float] = {}
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._lost = self.loop.create_future()
-        self.app_state = {**self.app_state, "lost": self._lost}
-        self._last: object = None
-        self._unread_bytes = 0  # size of the write buffer at the last check, if writing was paused
-        self._overhead_bytes = 0  # received for the current request, minus twice its body
-        self.loop.call_later(IDLE_SECONDS, self._look)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        self._lost.set_result(None)
-
-    def data_received(self, data: bytes) -> None:
-        self._overhead_bytes += len(data)
-        super().data_received(data)
-        if self._overhead_bytes > MAX_OVERHEAD_BYTES and not self.transport.is_closing():
-            self.send_400_response("The headers are too large, or the chunks too small.")
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._overhead_bytes = 0
-
-    def on_body(self, body: bytes) -> None:
-        super().on_body(body)
-        self._overhead_bytes -= 2 * len(body)
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self._unread_bytes = 0
-
-    def _look(self) -> None:
-        """Close the connection if nothing has happened since the last check. WebSockets use pings instead."""
-        if self.transport.get_protocol() is not self:
+    def emit(self, record: logging.LogRecord) -> None:
+        kind, now = str(record.msg).partition("\n")[0], time.monotonic()
+        if now - self._written.get(kind, -QUIET_SECONDS) < QUIET_SECONDS:
             return
-        unread_bytes = self.transport.get_write_buffer_size() if self.flow.write_paused else 0
-        if unread_bytes and unread_bytes == self._unread_bytes:
-            self.transport.abort()  # `close` would wait until the client has read everything
-            return
-        if self.transport.is_closing() and not unread_bytes:
-            return
-        is_answered = self.cycle is None or self.cycle.response_complete
-        if is_answered and self.cycle is self._last and not unread_bytes:
-            self.transport.close()
-            return
-        self._last, self._unread_bytes = self.cycle, unread_bytes
-        self.loop.call_later(IDLE_SECONDS, self._look)
-
-
-class SocketConnection(WebSocketsSansIOProtocol):
-    """A WebSocket that, when the server stops, answers the messages already received before it closes."""
-
-    def shutdown(self) -> None:
-        if self.close_sent:
-            super().shutdown()
-        else:  # queued behind the messages already received
-            self.queue.put_nowait({"type": "websocket.disconnect", "code": SERVICE_RESTART})
-
-    async def receive(self) -> Any:
-        message = await super().receive()
-        if message.get("code") == SERVICE_RESTART and not self.transport.is_closing():
-            super().shutdown()
-        return message
+        self._written[kind] = now
+        text = record.getMessage().partition("\n")[0]
+        cause = record.exc_info[1] if record.exc_info else None
+        reason = f": {type(cause).__name__}: {cause}" if cause is not None else ""
+        log.warn(one_line(f"{text}{reason} (further messages of this kind in the next minute are not shown)"))
 
 
 def run_server(options: ServeOptions, part: Part) -> int:
@@ -105,11 +52,15 @@ def run_server(options: ServeOptions, part: Part) -> int:
     part: the search
     Raises ResourceError if the address is in use, and UserError for invalid options or models.
     """
+    proxies = trusted_proxies(options)
     service = Service(options, Models(options, part))
+    for name in ("uvicorn", "asyncio"):
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = [ServerMessages()], False
     with _listening(options) as listener:
         host, port = listener.getsockname()[:2]
         log.info(f"listening on http://{f'[{host}]' if ':' in host else host}:{port}")
-        return asyncio.run(_run(service, listener))
+        return asyncio.run(_run(service, listener, proxies))
 
 
 def _listening(options: ServeOptions) -> socket.socket:
@@ -129,16 +80,19 @@ def _listening(options: ServeOptions) -> socket.socket:
     return listener
 
 
-async def _run(service: Service, listener: socket.socket) -> int:
+async def _run(service: Service, listener: socket.socket, proxies: list[str]) -> int:
+    door = open_door(service.options.max_connections)
     config = uvicorn.Config(
         application(service),
-        http=Connection,
-        ws=SocketConnection,
+        http=partial(Connection, door),  # type: ignore[arg-type]
+        ws=partial(SocketConnection, door),  # type: ignore[arg-type]
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
-        limit_concurrency=service.options.max_connections,
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=proxies,
+        backlog=BACKLOG,
         timeout_graceful_shutdown=LAST_SECONDS,
         timeout_keep_alive=round(IDLE_SECONDS),
         ws_max_size=round(service.options.max_body * (1 << 20)),
@@ -151,25 +105,35 @@ async def _run(service: Service, listener: socket.socket) -> int:
         received.append(number)
         (is_forced if is_ending.is_set() else is_ending).set()
         server.should_exit = True
+        service.gate.not_ready = "the server is shutting down"
 
     def reload() -> None:
         task = asyncio.ensure_future(service.models.reload())
         reloads.add(task)
         task.add_done_callback(reloads.discard)
 
+    async def preload() -> None:
+        service.gate.not_ready = "the models are being loaded"
+        for model in service.models.by_name.values():
+            await unless(is_ending.wait(), model.load(PLAIN), ClosedError())
+        service.gate.not_ready = ""
+
     async def serve() -> None:
+        loading = asyncio.ensure_future(preload()) if service.options.preload else None
+        if loading is not None:
+            loading.add_done_callback(stop_if_failed)
         await server._serve([listener])  # `server.serve` would install its own signal handlers
+        if loading is not None:
+            await loading  # raises the error of a model
         await service.models.close()
+
+    def stop_if_failed(loading: asyncio.Future[None]) -> None:
+        server.should_exit |= not loading.cancelled() and loading.exception() is not None
 
     for number in ENDING_SIGNALS:
         loop.add_signal_handler(number, partial(end, number))
     loop.add_signal_handler(signal.SIGHUP, reload)
-    try:
-        if service.options.preload:
-            for model in service.models.by_name.values():
-                await unless(is_ending.wait(), model.load(PLAIN), ClosedError())
+    with suppress(ClosedError):
         # Not uvicorn's `force_exit`: it calls `wait_closed`, which since Python 3.12.1 waits for clients to disconnect.
         await unless(is_forced.wait(), serve(), ClosedError())
-    except ClosedError:
-        pass
     return received[0] if received else 0

@@ -126,6 +126,17 @@ def _layout(text: str, settings: TextSettings, split: bool, pipeline: Pipeline) 
     return [with_unseen_signs(part, side, settings.write) if isinstance(part, Passage) else part for part in layout]
 
 
+def text_sentences(text: str, pipeline: Pipeline) -> list[str | Passage]:
+    """Split a text without markup into its sentences, unchanged, and the white space between their translations."""
+    return _pieces(plain_passage(text), "none", pipeline, split=True) if text.strip() else [text]
+
+
+def leading_tags(text: str, pipeline: Pipeline) -> str:
+    """The tags at the start of a raw text, such as the target language, separated by spaces."""
+    tags = pipeline.source.prepare.tags
+    return " ".join(takewhile(tags.__contains__, text.replace("<<", "<< ").split())) if tags else ""
+
+
 def advance(
     text: Steps, answer: list[Translation] | None, waiting: dict[int, Round], number: int
 ) -> Translation | None:
@@ -178,7 +189,7 @@ class _TextJob:
 
     def translated(self, passages: Sequence[Passage]) -> Generator[Round, list[Translation], list[Translation]]:
         """Translate the passages, and return their translations with tags and placeholders."""
-        self.tags = self._leading_tags(passages[0].text) if passages else ""
+        self.tags = leading_tags(passages[0].text, self.pipeline) if passages else ""
         contexts = self._contexts(passages, self._earlier())
         found = yield from self._search(passages, contexts)
         written = list(map(self._written, found))
@@ -250,7 +261,7 @@ class _TextJob:
         for line in self.request.context or ():
             layout = _layout(line[:MAX_TEXT_CHARACTERS], self.settings, self.settings.split, self.pipeline)
             texts = [part.text for part in layout if isinstance(part, Passage) and not is_invisible(part.text)]
-            tags = self._leading_tags(texts[0]) if texts else ""
+            tags = leading_tags(texts[0], self.pipeline) if texts else ""
             sentences += [self._tagged(text, tags) for text in texts]
         return tuple(sentences)
 
@@ -305,17 +316,12 @@ class _TextJob:
         text = self._tagged(passage.text, self.tags)
         return replace(self.request, text=text, phrases=phrases, others={}, context=context)
 
-    def _leading_tags(self, text: str) -> str:
-        """The tags at the start of a raw text, separated by spaces."""
-        tags = self.pipeline.source.prepare.tags
-        return " ".join(takewhile(tags.__contains__, text.replace("<<", "<< ").split())) if tags else ""
-
     def _tagged(self, text: str, tags: str) -> str:
         """The text with the tags added at its start, unless it already has tags there."""
         return " ".join(filter(None, (self._added_tags(text, tags), text)))
 
     def _added_tags(self, text: str, tags: str) -> str:
-        return "" if self._leading_tags(text) else tags
+        return "" if leading_tags(text, self.pipeline) else tags
 
     def _written(self, found: _PassageTranslation) -> Translation:
         """The translation with the tags and placeholders of its passage, or the unchanged passage if it has no translation."""

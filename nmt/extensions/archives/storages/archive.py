@@ -8,7 +8,7 @@ from typing import Final
 
 from nmt import register
 from nmt.errors import ArtefactError, UserError, quoted
-from nmt.extensions.archives.members import IS_FOLDER, is_archive, is_zip, members_of
+from nmt.extensions.archives.members import ARCHIVE_ENDINGS, IS_FOLDER, is_archive, is_zip, members_of
 from nmt.options import NoOptions
 from nmt.storages.base import MissingText, Storage
 from nmt.storages.streams import READ_BYTES, Stream, open_decompressed
@@ -44,6 +44,8 @@ class ArchiveStorage(Storage):
 
     def text_of(self, content: Stream, path: Path) -> Stream:
         if not is_archive(content):
+            if path.name.lower().endswith(ARCHIVE_ENDINGS):
+                raise content.damaged("file", "its name says that it is an archive, but it is not (rename it)")
             return content
         of_zip = is_zip(content)
         names = (member.name for member in members_of(content) if not member.refused)

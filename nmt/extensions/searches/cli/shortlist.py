@@ -11,7 +11,7 @@ from nmt.cli.command import Command
 from nmt.data.shards import PreparedData
 from nmt.errors import UserError, quoted
 from nmt.extensions.searches.shortlist_file import learn_shortlist, measure_coverage
-from nmt.files import check_output_file, write_output
+from nmt.files import are_same, check_output_file, write_output
 from nmt.log import log
 from nmt.options import REQUIRED
 
@@ -81,7 +81,7 @@ def run(options: ShortlistOptions) -> None:
         if (path.parent / MANIFEST).exists():
             raise UserError(f"{quoted(path)}: cannot add files to a folder that nmt wrote (name a file elsewhere)")
         check_output_file(path)
-    if dictionary is not None and output.resolve() == dictionary.resolve():
+    if dictionary is not None and are_same(output, dictionary):
         raise UserError(f"--output and --dictionary name the same file, {quoted(output)} (use two different files)")
     data = PreparedData(Path(options.data))
     if not len(data.train):

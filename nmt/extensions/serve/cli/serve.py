@@ -1,6 +1,7 @@
 """`nmt serve`: translate for programs and web pages, over HTTP."""
 
 import os
+import signal
 import threading
 
 from nmt.cli.command import Command, Parts
@@ -15,6 +16,8 @@ def run(options: ServeOptions, parts: Parts) -> None:
     Each model is loaded on its first request. SIGHUP reloads the models; SIGTERM and SIGINT stop the server after the
     current requests.
     """
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server runs, there is no model to load again
+    signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))  # and nothing to finish
     try:
         from nmt.extensions.serve.models import LOADER
         from nmt.extensions.serve.run import run_server

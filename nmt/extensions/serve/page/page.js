@@ -1,280 +1,407 @@
-"use strict";
-// The page of `nmt serve`: translates text while it is typed, and shows each line as soon as the server sends it, with the
-// words, candidates and attention of one line.
+// The page of `nmt serve`. A text is split into sentences by the server, and each sentence is translated by itself: what has been
+// translated before is not sent again, and an answer can never appear in the place of another one.
+//
+// browser.js: elements, storage, words    client.js: requests and retries    pane.js: the translation and its keys
+// choices.js: alternatives, attention     documents.js, history.js: the sections below the panes
 
-const WAIT_MS = 300; // time between the last key press and the translation
-const LINES_PER_REQUEST = 64, CHARACTERS_PER_REQUEST = 20000;
-const LINES_OF_A_LONG_TEXT = 20; // number of lines from which a progress bar is shown
-const CANDIDATES = 4;
-const byId = (id) => document.getElementById(id);
-const source = byId("source"), target = byId("target"), message = byId("message");
-let rows = []; // rows of the response, one per line of the text
-let lines = [];
-let chosen = 0; // index of the line whose details are shown
-let timer, running;
-const plain = new Set(); // models that support neither candidates nor attention
+import { Stored, byId, element, languageName, save } from "./browser.js";
+import { closeDetails, markWord, offerAlternatives, showDetails } from "./choices.js";
+import { ServerError, events, json, manageKey, persistently } from "./client.js";
+import { addDocument, isText, startDocuments } from "./documents.js";
+import { remember, startHistory } from "./history.js";
+import * as pane from "./pane.js";
 
-function element(name, text, properties = {}) {
-  const made = Object.assign(document.createElement(name), properties);
-  if (text !== undefined) made.textContent = text;
-  return made;
+const WAIT_MS = 250; // time between the last key press and the translation
+const SETTLED_MS = 2500; // time after which a translation enters the history
+const SENTENCES_PER_REQUEST = 64, CHARACTERS_PER_REQUEST = 20_000;
+const MAX_OPENED_BYTES = 300_000; // larger text files are translated as documents
+const LONG = 40; // number of missing sentences from which the bar shows the share that is done
+const MAX_SPLITS = 100, MAX_KNOWN = 50_000;
+const AUTO = "auto";
+const source = byId("source"), from = byId("from"), to = byId("to"), target = byId("target");
+const chosen = new Stored("languages", "localStorage");
+let facts = { directions: [] };
+const known = new Map(); // translations by model, context and sentence
+const splits = new Map(); // the sentences of the last blocks of text, by request
+let text = { sentences: [], after: "", model: null, from: "", to: "" }; // the text whose translation is shown
+let current = -1; // the sentence whose details are shown
+let typing, settling, running = new AbortController();
+
+// Translation
+
+function typed() {
+  clearTimeout(typing);
+  clearTimeout(settling);
+  running.abort(); // its answers would be late
+  pane.mark(-1);
+  drawSource();
+  target.classList.add("stale");
+  if (source.value.trim()) say("Translating…");
+  typing = setTimeout(translate, WAIT_MS);
 }
 
-async function ask(path, body, signal) {
-  const headers = body ? { "content-type": "application/json" } : {};
-  if (byId("key").value) headers.authorization = "Bearer " + byId("key").value;
-  const options = body ? { method: "POST", body: JSON.stringify(body), headers, signal } : { headers, signal };
-  const answer = await fetch(path, options);
-  if (answer.status === 403) byId("key-field").hidden = false;
-  if (!answer.ok) throw Object.assign(new Error((await answer.json()).error.message), { status: answer.status });
-  return answer;
-}
-
-// Translate with candidates, or without them if the model does not support them.
-async function askForCandidates(question, signal) {
-  if (!plain.has(question.model)) {
-    try {
-      return await ask("v1/translate", { ...question, n_best: CANDIDATES }, signal);
-    } catch (error) {
-      if (error.status !== 400) throw error;
-    }
-  }
-  const answer = await ask("v1/translate", question, signal);
-  plain.add(question.model);
-  return answer;
-}
-
-// Add the whole line's attention to a row, if the line's translation equals the one made sentence by sentence.
-async function askForAttention(line) {
-  const row = rows[line], model = byId("model").value;
-  if (row.asked || plain.has(model)) return;
-  row.asked = true;
-  try {
-    const { translations } = await (await ask("v1/translate", { text: lines[line], model, alignment: true })).json();
-    const [best] = translations[0].candidates || [];
-    if (rows[line] !== row || !best || words(best.text).join(" ") !== words(row.translation).join(" ")) return;
-    row.weights = best.alignment;
-    if (line === chosen) choose(line);
-  } catch (error) {
-    if (error.status !== 400) say(error.message, true); // a model without attention
-  }
-}
-
-// Yield the name and the content of each server-sent event as soon as it arrives.
-async function* events(answer) {
-  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-  let text = "";
-  for (;;) {
-    const { value, done } = await reader.read();
-    if (done) return;
-    const parts = (text + value).split("\n\n");
-    text = parts.pop();
-    for (const part of parts) {
-      const [, name, content] = part.match(/^event: (.*)\ndata: (.*)$/);
-      yield { name, content: JSON.parse(content) };
-    }
-  }
-}
-
-function say(text, isError = false) {
-  message.textContent = text;
-  message.className = isError ? "error" : "";
+function drawSource() {
+  const length = [...source.value].length;
+  byId("count").textContent = length ? `${length.toLocaleString("en")} characters` : "";
+  byId("clear").hidden = !length;
 }
 
 async function translate() {
-  clearTimeout(timer);
-  if (running) running.abort();
-  const own = (running = new AbortController());
-  lines = source.value.split("\n");
-  rows = lines.map(() => null);
-  chosen = Math.min(chosen, lines.length - 1);
-  [...target.children].slice(lines.length).forEach((paragraph) => paragraph.remove());
-  while (target.children.length < lines.length) target.append(element("p"));
-  const progress = byId("progress");
-  target.setAttribute("aria-busy", "true");
-  say("");
+  clearTimeout(typing);
+  running.abort();
+  const { signal } = (running = new AbortController());
+  target.ariaBusy = "true";
+  byId("progress").hidden = !source.value.trim();
+  byId("progress").removeAttribute("value");
   try {
-    let count = 0;
-    for (const [start, end] of parts(lines)) {
-      const question = { text: lines.slice(start, end), model: byId("model").value, split: true, stream: true };
-      let isEnded = false;
-      for await (const { name, content } of events(await askForCandidates(question, own.signal))) {
-        if (name === "error") throw new Error(content.error.message);
-        if (name === "end") isEnded = true;
-        else {
-          rows[start + content.index] = content;
-          show(start + content.index);
-          progress.value = ++count / lines.length;
-          progress.hidden = lines.length < LINES_OF_A_LONG_TEXT;
-        }
-      }
-      if (!isEnded) throw new Error("the connection closed before the translation was complete");
-    }
-    const warned = rows.filter((row) => row && (row.error || row.warnings)).length;
-    if (warned) say(`${warned} of ${lines.length} lines have warnings (hover over a line to read them)`);
+    await persistently((progress) => translateOnce(signal, progress), signal, sayPause);
+    finish();
   } catch (error) {
-    if (error.name === "AbortError") return;
-    say(error.message, true);
-    rows.forEach((row, i) => row || show(i)); // clears the previous translation
+    if (signal.aborted) return;
+    say(error.message, "error");
   }
-  progress.hidden = true;
-  offer();
-  target.setAttribute("aria-busy", "false");
+  target.ariaBusy = "false";
+  byId("progress").hidden = true;
 }
 
-// Yield the range of lines of each request: [start, end).
-function* parts(lines) {
-  let start = 0, characters = 0;
-  for (let i = 0; i < lines.length; i++) {
-    characters += lines[i].length;
-    if (i > start && (i - start >= LINES_PER_REQUEST || characters > CHARACTERS_PER_REQUEST)) {
-      yield [start, i];
-      [start, characters] = [i, lines[i].length];
-    }
-  }
-  yield [start, lines.length];
-}
-
-function words(text) {
-  return text.split(/\s+/).filter((word) => word);
-}
-
-function show(i) {
-  const row = rows[i];
-  const paragraph = element("p", row && row.error ? row.error : undefined);
-  if (row && row.error) paragraph.className = "error";
-  if (row && row.warnings) paragraph.title = row.warnings.join("; ");
-  let j = 0;
-  for (const part of row && !row.error ? row.translation.split(/(\s+)/) : []) {
-    if (!part.trim()) {
-      paragraph.append(part);
-      continue;
-    }
-    const number = j++;
-    const made = element("span", part, { className: row.warnings ? "word warned" : "word", tabIndex: 0 });
-    for (const kind of ["mouseenter", "focus"]) made.addEventListener(kind, () => point(i, number));
-    paragraph.append(made);
-  }
-  target.children[i].replaceWith(paragraph);
-  if (i === chosen) choose(i);
-}
-
-// The whole translation. Lines that failed keep their source text.
-function translation() {
-  return rows.map((row, i) => (row && !row.error ? row.translation : lines[i])).join("\n");
-}
-
-function offer() {
-  const save = byId("save");
-  URL.revokeObjectURL(save.href);
-  save.href = URL.createObjectURL(new Blob([translation() + "\n"], { type: "text/plain" }));
-  save.hidden = !translation().trim();
-}
-
-function point(line, number) {
-  if (line !== chosen) choose(line);
-  const weights = (rows[line].weights || [])[number] || [];
-  const most = Math.max(...weights, 1e-9);
-  [...byId("source-words").children].forEach((word, i) => {
-    word.style.background = `hsl(var(--accent) / ${(weights[i] || 0) / most * 0.8})`;
-  });
-}
-
-function choose(line) {
-  chosen = line;
-  [...target.children].forEach((paragraph, i) => paragraph.classList.toggle("chosen", i === line));
-  const row = rows[line];
-  const details = byId("details");
-  details.hidden = !(row && row.candidates && row.candidates.length);
-  if (details.hidden) return;
-  byId("line-number").textContent = line + 1;
-  const sources = words(lines[line]);
-  byId("source-words").replaceChildren(...sources.map((word) => element("span", word + " ")));
-  byId("candidates").replaceChildren(...row.candidates.map((candidate) => {
-    const button = element("button", candidate.text, { type: "button", title: `score ${candidate.score.toFixed(3)}` });
-    button.addEventListener("click", () => take(line, candidate));
-    const item = element("li");
-    item.append(button);
-    return item;
-  }));
-  byId("attention").replaceChildren(...(row.weights ? [heatmap(sources, words(row.translation), row.weights)] : []));
-  askForAttention(line);
-}
-
-function take(line, candidate) {
-  const others = rows[line].candidates.filter((other) => other !== candidate);
-  const first = rows[line].candidates[0];
-  const weights = candidate === first ? rows[line].weights : undefined; // the weights belong to the best candidate
-  rows[line] = { ...rows[line], translation: candidate.text, candidates: [candidate, ...others], weights };
-  show(line);
-  offer();
-}
-
-function heatmap(sources, targets, weights) {
-  const table = element("table");
-  const head = table.createTHead().insertRow();
-  head.append(element("td"), ...sources.map((word) => element("th", word, { scope: "col" })));
-  const body = table.createTBody();
-  targets.forEach((word, i) => {
-    const row = body.insertRow();
-    row.append(element("th", word, { scope: "row" }));
-    sources.forEach((_, j) => {
-      const weight = (weights[i] || [])[j] || 0;
-      const cell = element("td", undefined, { title: weight.toFixed(2) });
-      cell.style.background = `hsl(var(--accent) / ${weight})`;
-      row.append(cell);
+async function translateOnce(signal, progress) {
+  const value = wellFormed(source.value);
+  if (!value.trim()) return lay({ sentences: [], after: "", model: null, from: "", to: to.value, confidence: 0 });
+  const found = await split(value, signal);
+  say("Translating…");
+  lay(found);
+  if (found.model === null) return;
+  const missing = [...new Set(text.sentences.filter((one) => !one.row).map((one) => one.id))];
+  const places = placesOf(missing);
+  let done = 0;
+  for (const ids of blocks(missing, (id) => places.get(id)[0].one.asked.length, SENTENCES_PER_REQUEST)) {
+    await translateBlock(ids, places, signal, () => {
+      progress();
+      if (missing.length > LONG) byId("progress").value = ++done / missing.length;
     });
+  }
+}
+
+const wellFormed = (value) => (value.toWellFormed ? value.toWellFormed() : value);
+
+// Split the text, in blocks of lines if it is long. The first block decides about the language.
+async function split(value, signal) {
+  const lines = value.match(/[^\n]*\n+|[^\n]+$/g);
+  const limit = Math.min(CHARACTERS_PER_REQUEST, facts.max_characters);
+  let whole = null;
+  for (const block of blocks(lines.flatMap((line) => cut(line, limit)), (line) => line.length, Infinity)) {
+    const asked = { text: block.join(""), target: to.value, source: whole?.source ?? (from.value === AUTO ? null : from.value) };
+    const model = whole ? whole.model : byId("model").value || null;
+    const part = await splitBlock({ ...asked, model }, signal);
+    whole = whole ? joined(whole, part) : part;
+  }
+  return { ...whole, from: whole.source, to: to.value };
+}
+
+// Split a block, or find it among the last ones: in a long text, most blocks stay the same while someone types.
+async function splitBlock(asked, signal) {
+  const id = JSON.stringify(asked);
+  const part = splits.get(id) ?? (await json("page/sentences", asked, signal));
+  splits.delete(id);
+  splits.set(id, part);
+  if (splits.size > MAX_SPLITS) splits.delete(splits.keys().next().value);
+  return { ...part, sentences: part.sentences.map((one) => ({ ...one })) };
+}
+
+// Cut a line that is longer than a request, at spaces if possible.
+function cut(line, limit) {
+  const parts = [];
+  while (line.length > limit) {
+    const space = line.lastIndexOf(" ", limit - 1);
+    const end = space > 0 ? space + 1 : limit;
+    parts.push(line.slice(0, end));
+    line = line.slice(end);
+  }
+  return [...parts, line];
+}
+
+function joined(whole, part) {
+  const [first, ...others] = part.sentences;
+  if (!first) return { ...whole, after: whole.after + part.after };
+  const moved = { ...first, before: whole.after + first.before, gap: whole.after + first.gap };
+  return { ...whole, model: whole.model ?? part.model, sentences: [...whole.sentences, moved, ...others], after: part.after };
+}
+
+// Show the sentences with the translations that are known. The others show the previous translation of their place, dimmed.
+function lay(found) {
+  const shown = text.to === found.to ? text.sentences : [];
+  found.sentences.forEach((one, i) => {
+    one.context = found.context ? found.sentences.slice(Math.max(0, i - found.context), i).map((other) => other.text) : [];
+    one.asked = one.tags ? `${one.tags} ${one.text}` : one.text;
+    one.id = JSON.stringify([found.model, one.context, one.asked]);
+    one.row = found.model === null ? { translation: one.text } : known.get(one.id);
+    one.old = shown[i] && pane.translationOf(shown[i]);
   });
-  return table;
+  text = found;
+  pane.lay(found.sentences, found.after, found.to);
+  current = -1;
+  closeDetails();
+  tellLanguage();
+  drawButtons();
 }
 
-function typed() {
-  clearTimeout(timer);
-  timer = setTimeout(translate, WAIT_MS);
-  byId("count").textContent = `${source.value.length.toLocaleString()} characters`;
+function placesOf(ids) {
+  const places = new Map(ids.map((id) => [id, []]));
+  text.sentences.forEach((one, i) => places.get(one.id)?.push({ one, i }));
+  return places;
 }
 
-async function open(file) {
-  if (!file) return;
-  source.value = (await file.text()).replace(/\r\n?/g, "\n").replace(/\n$/, "");
-  typed();
+// Yield the items in blocks that a request may contain.
+function* blocks(items, length, most) {
+  let block = [], characters = 0;
+  for (const item of items) {
+    characters += length(item);
+    if (block.length && (block.length >= Math.min(most, facts.max_texts) || characters > Math.min(CHARACTERS_PER_REQUEST, facts.max_characters))) {
+      yield block;
+      [block, characters] = [[], length(item)];
+    }
+    block.push(item);
+  }
+  if (block.length) yield block;
 }
 
-source.addEventListener("input", typed);
-source.addEventListener("keydown", (event) => {
-  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) translate();
-});
-byId("model").addEventListener("change", translate);
-byId("key").addEventListener("change", start);
-byId("settings").addEventListener("submit", (event) => event.preventDefault());
-byId("clear").addEventListener("click", () => {
-  source.value = "";
-  source.focus();
-  translate();
-});
-byId("copy").addEventListener("click", async () => {
-  await navigator.clipboard.writeText(translation());
-  say("Copied.");
-});
-byId("file").addEventListener("change", (event) => open(event.target.files[0]));
-for (const kind of ["dragover", "dragleave", "drop"]) {
-  document.addEventListener(kind, (event) => {
-    event.preventDefault();
-    source.classList.toggle("dropping", kind === "dragover");
-    if (kind === "drop") open(event.dataTransfer.files[0]);
+async function translateBlock(ids, places, signal, onRow) {
+  const asked = ids.map((id) => places.get(id)[0].one).map((one) => (one.context.length ? { text: one.asked, context: one.context } : one.asked));
+  let isEnded = false;
+  for await (const { name, content } of events("v1/translate", { text: asked, model: text.model, split: true, stream: true }, signal)) {
+    if (name === "error") throw new ServerError(content.error.status, content.error.message, NaN);
+    if (name === "end") isEnded = true;
+    else {
+      keep(ids[content.index], content, places);
+      onRow();
+    }
+  }
+  if (!isEnded) throw new ServerError(0, "The connection was lost.", NaN);
+}
+
+function keep(id, row, places) {
+  if (known.size > MAX_KNOWN) known.clear();
+  known.set(id, row);
+  for (const { one, i } of places.get(id)) {
+    one.row = row;
+    pane.show(i);
+  }
+}
+
+function finish() {
+  const count = (field) => text.sentences.filter((one) => one.row?.[field]).length;
+  const [failed, warned] = [count("error"), count("warnings")];
+  if (failed) say(`${sentences(failed)} could not be translated. Choose one to see why.`, "error");
+  else if (warned) say(`Warnings about ${sentences(warned)}. Choose one to read it.`, "warning");
+  else if (text.model !== null || !text.sentences.length) say("");
+  pane.ensureStop();
+  drawButtons();
+  settle();
+}
+
+function settle() {
+  clearTimeout(settling);
+  const entry = () => ({ text: source.value, translation: translation(), from: text.from, to: text.to });
+  settling = setTimeout(() => remember(entry()), SETTLED_MS);
+}
+
+const sentences = (count) => (count === 1 ? "1 sentence" : `${count.toLocaleString("en")} sentences`);
+
+function translation() {
+  return text.sentences.map((one) => one.gap + (one.row && !one.row.error ? one.row.translation : one.text)).join("") + text.after;
+}
+
+function say(message, kind = "") {
+  const status = byId("status");
+  if (status.textContent !== message) status.textContent = message;
+  status.className = kind;
+  byId("retry").hidden = byId("countdown").hidden = byId("switch").hidden = true;
+}
+
+// Say why there is a pause. Screen readers hear the reason, but not each second.
+function sayPause(error, seconds, wake) {
+  say(error.message, "error");
+  byId("countdown").textContent = `Trying again in ${seconds} s.`;
+  byId("retry").hidden = byId("countdown").hidden = false;
+  byId("retry").onclick = wake;
+}
+
+function drawButtons() {
+  const isEmpty = !text.sentences.length;
+  byId("copy").hidden = byId("save").hidden = isEmpty;
+}
+
+// Words and sentences
+
+function choose(i, j) {
+  const { row } = text.sentences[i] ?? {};
+  current = i;
+  if (row?.error) say(row.error, "error");
+  else if (row?.warnings) say(row.warnings.join("; "), "warning");
+  showDetails(text.sentences[i], text.model, (made) => take(i, made)).then(() => markWord(j));
+}
+
+// Replace the translation of a sentence with one that the user prefers.
+function take(i, made, j) {
+  const one = text.sentences[i];
+  if (!one) return;
+  one.row = { ...one.row, translation: made };
+  known.set(one.id, one.row);
+  pane.show(i);
+  settle();
+  if (j !== undefined) pane.focusWord(i, j);
+  else choose(i);
+}
+
+function alternatives(i, j, anchor) {
+  if (text.model !== null) offerAlternatives(text.sentences[i], text.model, text.to, anchor, (made) => take(i, made, j));
+}
+
+// Languages
+
+function fillMenu(menu, codes, first = []) {
+  const old = menu.value;
+  const named = codes.map((code) => [code, languageName(code)]).sort((a, b) => a[1].localeCompare(b[1]));
+  menu.replaceChildren(...[...first, ...named].map(([value, name]) => element("option", name, { value })));
+  if ([...menu.options].some((option) => option.value === old)) menu.value = old;
+}
+
+const targetsOf = (code) => [...new Set(facts.directions.filter((one) => code === AUTO || one.source === code).map((one) => one.target))];
+const hasDirection = (one, other) => facts.directions.some(({ source: a, target: b }) => a === one && b === other);
+
+function fillLanguages() {
+  const sources = [...new Set(facts.directions.map((one) => one.source))];
+  fillMenu(from, sources, [[AUTO, "Detect language"]]);
+  const old = chosen.read() ?? {};
+  from.value = [...sources, AUTO].includes(old.from) ? old.from : sources.length > 1 ? AUTO : sources[0];
+  fillMenu(to, targetsOf(from.value));
+  if (targetsOf(from.value).includes(old.to)) to.value = old.to;
+  else if (facts.directions.length) to.value = facts.directions.find((one) => [AUTO, one.source].includes(from.value)).target;
+  drawLanguages();
+}
+
+// Choose languages, as far as there are models for them.
+function setLanguages(one, other) {
+  if ([...from.options].some((option) => option.value === one)) from.value = one;
+  fillMenu(to, targetsOf(from.value));
+  if (targetsOf(from.value).includes(other)) to.value = other;
+  chosen.write({ from: from.value, to: to.value });
+  drawLanguages();
+}
+
+function drawLanguages() {
+  const models = facts.directions.filter((one) => one.source === spoken() && one.target === to.value);
+  byId("model").replaceChildren(...models.map((one) => element("option", one.model, { value: one.model })));
+  byId("model-field").hidden = models.length < 2;
+  if (models.length < 2 || from.value === AUTO) byId("model").replaceChildren();
+  byId("swap").disabled = !hasDirection(to.value, spoken());
+  source.lang = spoken();
+  from.options[0].textContent = from.value === AUTO && text.from && text.sentences.length ? `${languageName(text.from)} (detected)` : "Detect language";
+}
+
+// The language of the text: the chosen one, or the one that was detected last.
+const spoken = () => (from.value === AUTO ? text.from : from.value);
+
+function tellLanguage() {
+  drawLanguages();
+  if (text.model !== null || !text.sentences.length) return;
+  const isForeign = text.from !== text.to && text.confidence > 0;
+  const name = languageName(text.from);
+  if (isForeign) say(`This text seems to be in ${name}, which this server does not translate into ${languageName(text.to)}.`, "warning");
+  else say(text.from === text.to ? `This text seems to be in ${name} already.` : "There is nothing to translate.");
+  const [other] = targetsOf(text.from);
+  if (!other || text.confidence === 0) return;
+  byId("switch").textContent = `Translate into ${languageName(other)}`;
+  byId("switch").hidden = false;
+  byId("switch").onclick = () => changeLanguages(from.value, other);
+}
+
+function changeLanguages(one, other) {
+  setLanguages(one, other);
+  if (source.value.trim()) translate();
+}
+
+function swap() {
+  const [one, other, made] = [spoken(), to.value, translation()];
+  setText(made);
+  changeLanguages(other, one);
+}
+
+function setText(value) {
+  source.value = value;
+  drawSource();
+  pane.mark(-1);
+}
+
+// Files
+
+async function openFiles(files) {
+  for (const file of files) {
+    if (isText(file) && file.size <= MAX_OPENED_BYTES) {
+      setText((await decoded(file)).replace(/\r\n?/g, "\n").replace(/\n$/, ""));
+      translate();
+    } else addDocument(file); // the server says which documents it cannot read
+  }
+}
+
+// A text file, which may be UTF-16 with a byte order mark.
+async function decoded(file) {
+  const bytes = new Uint8Array(await file.arrayBuffer());
+  const mark = (bytes[0] << 8) | bytes[1];
+  return new TextDecoder({ 0xfffe: "utf-16le", 0xfeff: "utf-16be" }[mark] ?? "utf-8").decode(bytes);
+}
+
+function dragging(event) {
+  const hasFiles = event.dataTransfer?.types.includes("Files");
+  if (!hasFiles) return;
+  event.preventDefault();
+  byId("overlay").hidden = event.type === "drop" || (event.type === "dragleave" && event.relatedTarget !== null);
+  if (event.type === "drop") openFiles(event.dataTransfer.files);
+}
+
+// Start
+
+function listen() {
+  source.addEventListener("input", typed);
+  source.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) translate();
   });
+  from.addEventListener("change", () => changeLanguages(from.value, to.value));
+  to.addEventListener("change", () => changeLanguages(from.value, to.value));
+  byId("model").addEventListener("change", translate);
+  byId("swap").addEventListener("click", swap);
+  byId("clear").addEventListener("click", () => {
+    setText("");
+    source.focus();
+    translate();
+  });
+  byId("copy").addEventListener("click", async () => {
+    await navigator.clipboard.writeText(translation()).then(() => say("Copied."), () => say("The browser does not allow copying.", "error"));
+  });
+  byId("save").addEventListener("click", () => save(new Blob([translation() + "\n"], { type: "text/plain" }), `translation.${to.value}.txt`));
+  byId("file").addEventListener("change", (event) => {
+    openFiles([...event.target.files]);
+    event.target.value = "";
+  });
+  byId("details").addEventListener("toggle", () => choose(Math.max(current, 0)));
+  for (const kind of ["dragenter", "dragover", "dragleave", "drop"]) document.addEventListener(kind, dragging);
+  pane.listen(choose, alternatives);
 }
 
 async function start() {
-  try {
-    const { directions } = await (await ask("v1/directions")).json();
-    const options = directions.map(({ model, source: from, target: to }) =>
-      element("option", `${model} (${from} to ${to})`, { value: model }));
-    byId("model").replaceChildren(...options);
-    say("");
-    if (source.value) translate();
-  } catch (error) {
-    say(error.message, true);
-  }
+  listen();
+  facts = await persistently(() => json("page/facts"), undefined, sayPause);
+  manageKey(facts.keys, translate);
+  fillLanguages();
+  startDocuments(facts, () => ({ from: from.value === AUTO ? "" : from.value, to: to.value }));
+  startHistory((entry) => {
+    setText(entry.text);
+    changeLanguages(entry.from, entry.to);
+    source.focus();
+  });
+  say("");
+  drawSource();
+  if (source.value.trim()) translate();
 }
+
 start();

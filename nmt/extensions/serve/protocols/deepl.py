@@ -49,6 +49,8 @@ class DeepL(ClientProtocol):
         self._glossaries = GlossaryCalls(service, options.glossaries)
         self._documents = DocumentCalls(service)
 
+    prefixes = ("/v2", "/v3")
+
     def routes(self) -> list[BaseRoute]:
         """The calls of DeepL's version 2, and those of version 3 for glossaries."""
         handlers = {
@@ -108,7 +110,8 @@ class DeepL(ClientProtocol):
         _refuse(fields)
         source, target = self._direction(fields)
         glossary = await self._glossaries.chosen(call, fields, source, target)
-        return self._documents.add(self._glossaries.owner(call, fields), upload, source, target, glossary)
+        client = self._glossaries.owner(call, fields) or call.client
+        return self._documents.add(client, upload, source, target, glossary)
 
     def _direction(self, fields: Fields) -> tuple[str | None, str]:
         """The languages that a request names. For an unsupported one, raises a ProblemError that names the field."""

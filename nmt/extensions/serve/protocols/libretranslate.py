@@ -1,15 +1,21 @@
 """LibreTranslate's protocol (https://libretranslate.com/docs): fields in the URL, a form or JSON."""
 
 import json
+import re
+import secrets
+import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
 
+from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from nmt import register
+from nmt import register, registry
 from nmt.errors import one_line
-from nmt.extensions.serve.calls import Call, Fields
+from nmt.extensions.serve.calls import FILE_FIELD, Call, Fields, Upload
 from nmt.extensions.serve.codes import language_name, nearest_code, standard_code
+from nmt.extensions.serve.documents import translate_document
 from nmt.extensions.serve.models import Details, known_languages
 from nmt.extensions.serve.options import ServeOptions
 from nmt.extensions.serve.problems import ProblemError
@@ -17,6 +23,7 @@ from nmt.extensions.serve.protocol import ClientProtocol
 from nmt.extensions.serve.service import Service
 from nmt.extensions.texts.passes.options import MarkupName
 from nmt.extensions.texts.text_steps import TextSettings
+from nmt.formats.base import LINES, format_of
 from nmt.options import NoOptions
 from nmt.translate.requests import Request
 from nmt.translate.results import Translation
@@ -25,25 +32,40 @@ from nmt.version import __version__
 MAX_LISTED_ALTERNATIVES: Final = 20
 PERCENT: Final = 100
 TYPING_PAUSE: Final = 500  # milliseconds that a page should wait for the next key before it sends a text
+KEPT_SECONDS: Final = 1800.0  # how long a translated document can be downloaded
+MAX_KEPT_BYTES: Final = 64 << 20  # size of all translated documents; the oldest are dropped
 AUTO_SOURCE: Final = "auto"  # value of `source` that asks the server to detect the language
 FORMS: Final[dict[str, MarkupName]] = {"": "none", "text": "none", "html": "html"}
 SPECIFICATION: Final = Path(__file__).parents[1] / "libretranslate.json"
+
+
+class _File(NamedTuple):
+    """A translated document. began: time of its translation, by time.monotonic"""
+
+    name: str
+    content: bytes
+    began: float
 
 
 @register("protocol", "libretranslate", NoOptions)
 class LibreTranslate(ClientProtocol):
     """LibreTranslate's protocol: fields in the URL, a form or JSON."""
 
+    prefixes = ("/translate_file", "/download_file", "/frontend")
+
     def __init__(self, options: ServeOptions, service: Service) -> None:
         super().__init__(options, service)
+        self._files = dict[str, _File]()  # by an id that nobody can guess, the oldest first
         self._specification: dict[str, Any] = json.loads(
             SPECIFICATION.read_text(encoding="utf-8").replace("{version}", __version__)
         )
 
     def routes(self) -> list[BaseRoute]:
-        """/translate, /detect, /languages, /suggest, /frontend/settings and /spec."""
+        """/translate, /translate_file, /detect, /languages, /suggest, /frontend/settings and /spec."""
         return [
             self.route("/translate", self.translate),
+            self.route("/translate_file", self.translate_file, "POST"),
+            self.route("/download_file/{number}/{name}", self.download, "GET", is_open=True),
             self.route("/detect", self.detect, "POST"),
             self.route("/languages", self.languages, "GET", is_open=True),
             self.route("/languages", self.posted_languages, "POST", is_open=True),
@@ -57,12 +79,10 @@ class LibreTranslate(ClientProtocol):
 
     async def translate(self, _: Call, fields: Fields) -> dict[str, Any]:
         texts, is_list = _texts(fields)
-        source, target = (_text(fields, name) for name in ("source", "target"))
-        is_auto = source.lower() == AUTO_SOURCE
-        self._check_languages(*([target] if is_auto else [source, target]))
+        source, target = self._direction(fields)
         if not isinstance(form := fields.get("format", ""), str) or form not in FORMS:
             raise ProblemError(400, f"{one_line(str(form))} format is not supported")
-        choices = await self.service.choices(texts, None if is_auto else source, target)
+        choices = await self.service.choices(texts, source, target)
         count = _alternatives(fields)
         found = await self.service.translate_each(
             [choice.model for choice in choices],
@@ -71,7 +91,7 @@ class LibreTranslate(ClientProtocol):
             Details(scores=count > 0),
         )
         columns: dict[str, list[Any]] = {"translatedText": list(map(self.service.text_of, found))}
-        if is_auto:
+        if source is None:
             columns["detectedLanguage"] = [_guess(choice.language, choice.confidence) for choice in choices]
         if count:
             columns["alternatives"] = [self._others(translation, count) for translation in found]
@@ -79,12 +99,38 @@ class LibreTranslate(ClientProtocol):
             columns["warnings"] = [list(translation.warnings.values()) for translation in found]
         return {name: column if is_list else column[0] for name, column in columns.items()}
 
-    def _check_languages(self, *codes: str) -> None:
-        """Raise ProblemError, in LibreTranslate's words, for a language that no model reads or writes."""
-        known = self._all_codes()
-        for code in codes:
+    def _direction(self, fields: Fields) -> tuple[str | None, str]:
+        """The source language, None to detect it, and the target language. Raises ProblemError in LibreTranslate's words."""
+        source, target = _text(fields, "source"), _text(fields, "target")
+        is_auto, known = source.lower() == AUTO_SOURCE, self._all_codes()
+        for code in [target] if is_auto else [source, target]:
             if nearest_code(code, known) is None:
                 raise ProblemError(400, f"{one_line(code)} is not supported")
+        return None if is_auto else source, target
+
+    async def translate_file(self, call: Call, fields: Fields) -> dict[str, str]:
+        if not isinstance(upload := fields.get(FILE_FIELD), Upload):
+            raise _missing(FILE_FIELD)
+        translated = await translate_document(self.service, upload, *self._direction(fields))
+        number = secrets.token_urlsafe(16)
+        self._files[number] = _File(upload.name, translated.content, time.monotonic())
+        self._forget_files()
+        return {"translatedFileUrl": f"{_address(call)}/download_file/{number}/{quote(upload.name)}"}
+
+    def _forget_files(self) -> None:
+        """Drop translated documents that are too old or too many."""
+        size = sum(len(file.content) for file in self._files.values())
+        for number, file in list(self._files.items()):
+            if size <= MAX_KEPT_BYTES and time.monotonic() - file.began < KEPT_SECONDS:
+                return
+            size -= len(self._files.pop(number).content)
+
+    async def download(self, call: Call, _: Fields) -> Response:
+        self._forget_files()
+        if (file := self._files.get(call.path["number"])) is None:
+            raise ProblemError(404, "this file does not exist, or is not kept any more")
+        disposition = f"attachment; filename*=UTF-8''{quote(file.name)}"
+        return Response(file.content, 200, {"content-disposition": disposition}, "application/octet-stream")
 
     def _all_codes(self) -> list[str]:
         """The source languages, followed by those that are only target languages."""
@@ -129,13 +175,28 @@ class LibreTranslate(ClientProtocol):
             "apiKeys": needs_key,
             "keyRequired": needs_key,
             "suggestions": False,
-            "filesTranslation": False,
-            "supportedFilesFormat": [],
+            "filesTranslation": True,
+            "supportedFilesFormat": _file_endings(),
             "language": {"source": _named(codes[0]), "target": _named(targets[codes[0]][0])},
         }
 
     async def specification(self, _: Call, __: Fields) -> dict[str, Any]:
         return self._specification
+
+
+def _file_endings() -> list[str]:
+    """The endings of the documents that can be translated."""
+    endings = [
+        ending for table in registry.declared("format", "endings") for names in table.values() for ending in names
+    ]
+    return [".txt", *(ending for ending in endings if format_of([f"a{ending}"]) not in (LINES, "unread"))]
+
+
+def _address(call: Call) -> str:
+    """The address of the server as the client sees it, even behind a proxy."""
+    scheme = call.headers.get("x-forwarded-proto", "http")
+    host = call.headers.get("x-forwarded-host") or call.headers.get("host", "")
+    return f"{scheme if scheme in ('http', 'https') else 'http'}://{re.sub(r'[^A-Za-z0-9.:_-]|[^ -~]', '', host)}"
 
 
 def _named(code: str) -> dict[str, str]:

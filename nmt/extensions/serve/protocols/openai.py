@@ -106,6 +106,8 @@ class Conversation(msgspec.Struct):
 class OpenAI(ClientProtocol):
     """The part of OpenAI's protocol that chat programs need."""
 
+    prefixes = ("/v1",)
+
     def __init__(self, options: ServeOptions, service: Service) -> None:
         super().__init__(options, service)
         self._patterns = [re.compile(pattern, re.DOTALL) for pattern in self.options.prompt_pattern]

@@ -20,6 +20,7 @@ from nmt.extensions.serve.messages import (
     DirectionsAnswer,
     EndEvent,
     HealthAnswer,
+    ReadyAnswer,
     Text,
     TranslateAnswer,
     TranslateRequest,
@@ -54,11 +55,12 @@ class NmtProtocol(ClientProtocol):
         self._description = description(options)
 
     def routes(self) -> list[BaseRoute]:
-        """POST /v1/translate, GET /v1/directions, /health, /metrics, and /openapi.json, which describes them."""
+        """POST /v1/translate, GET /v1/directions, /health, /ready, /metrics, and /openapi.json, which describes them."""
         return [
             self.route("/v1/translate", self.translate, "POST"),
             self.route("/v1/directions", self.directions, "GET"),
             self.route("/health", self.health, "GET", is_open=True, name="health"),
+            self.route("/ready", self.ready, "GET", is_open=True, name="ready"),
             self.route("/metrics", self.metrics, "GET", is_open=True, name="metrics"),
             self.route("/openapi.json", self.description, "GET", is_open=True, name="openapi"),
         ]
@@ -72,7 +74,10 @@ class NmtProtocol(ClientProtocol):
         keeps_lines = settings.split or settings.markup != "none"
         requests = [_request(text, keeps_lines) for text in texts]
         has_phrases = any(request.phrases for request in requests)
-        details = Details(asked.n_best > 1 or asked.word_scores, asked.alignment, has_phrases)
+        if asked.alternatives and (has_phrases or asked.glossary or asked.repair):
+            raise ProblemError(400, "alternatives cannot be combined with phrases, a glossary or repair")
+        has_scores = asked.n_best > 1 or asked.word_scores
+        details = Details(has_scores, asked.alignment, has_phrases, alternatives=asked.alternatives)
         if asked.stream:
             return EventStream(_events(model, asked, self.service.stream_texts(model, requests, settings, details)))
         translations = await self.service.translate_texts(model, requests, settings, details)
@@ -85,6 +90,11 @@ class NmtProtocol(ClientProtocol):
 
     async def health(self, _: Call, __: Fields) -> HealthAnswer:
         return HealthAnswer()
+
+    async def ready(self, _: Call, __: Fields) -> ReadyAnswer:
+        if self.service.gate.not_ready:
+            raise ProblemError(503, self.service.gate.not_ready, {"Retry-After": "1"})
+        return ReadyAnswer()
 
     async def metrics(self, _: Call, __: Fields) -> Response:
         return Response(self.service.metrics.text(), media_type=METRICS_TYPE)
