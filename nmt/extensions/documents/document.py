@@ -38,6 +38,7 @@ from nmt.translate.results import BROKEN, Translation
 
 MAX_DOCUMENT_BYTES: Final = 64 << 20  # the document is held in memory as a tree, which is ten times as large
 UnitState = Literal["open", "already translated", "not to be translated"]
+MAX_DIGITS: Final = 1000  # Python refuses to convert much longer numbers
 NO_WORDS: Final = "without words"
 IN_PLACE: Final = "translated"
 _THOUSANDS: Final = re.compile(r"(?<=\d)[.,'’\s](?=\d{3}(?!\d))")
@@ -194,7 +195,8 @@ def _write_unit(
 
 def _numbers(text: str) -> set[str]:
     """The numbers with two or more digits in a text, which translations rarely spell out. Thousands separators are ignored."""
-    return {str(int(number)) for number in re.findall(r"\d{2,}", _THOUSANDS.sub("", MARKER.sub(" ", text)))}
+    numbers = re.findall(r"\d{2,}", _THOUSANDS.sub("", MARKER.sub(" ", text)))
+    return {str(int(number)) for number in numbers if len(number) <= MAX_DIGITS}
 
 
 def warn_of_language(place: str, noun: str, declared: str | None, model: str) -> None:
@@ -243,6 +245,11 @@ def check_charset(name: str, place: str) -> None:
         is_known = False
     if not is_known:
         raise InputError(f"{place}: unknown charset '{quoted(name)}' (convert the file to UTF-8, and declare that)")
+
+
+def line_ends(text: str) -> list[int]:
+    """The positions of the line ends in a text. Line `bisect_left(line_ends(text), place) + 1` contains a place."""
+    return [found.start() for found in re.finditer("\n", text)]
 
 
 def damaged(place: str, format: str, reason: object, line: int | None = None) -> UserError:

@@ -22,7 +22,8 @@ _ADDRESS: Final = re.compile(  # address of a link, with its title
 )
 # Parts that are not text: task boxes, types of GitHub alerts, attributes, Hugo shortcodes, emoji names.
 PARTS_WITHOUT_TEXT: Final = re.compile(
-    r"(^\[[ xX]\](?=\s)|^\[![A-Za-z]+\][+-]?(?:[ \t]*\n)?|\{[:#.][^{}\n]*\}|\{\{[<%].*?[%>]\}\}|(?<!\S):[a-z0-9_+-]+:(?!\S))"
+    r"(^\[[ xX]\](?=\s)|^\[![A-Za-z]+\][+-]?(?:[ \t]*\n)?|\{[:#.][^{}\n]*\}|\{\{[<%](?:(?!\{\{[<%]).)*?[%>]\}\}"
+    r"|(?<!\S):[a-z0-9_+-]+:(?!\S))"
 )
 _ESCAPE: Final = re.compile(r"\\([!-/:-@\[-`{-~])|(&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z]\w{1,31});)")
 _PAIRS: Final = {f"{name}_{kind}": (name, kind) for name in ("em", "strong", "s") for kind in ("open", "close")}
@@ -121,7 +122,8 @@ def hidden_texts(tag: str) -> Iterator[tuple[int, int]]:
     """The positions of texts in a tag: the description of an image and the title of a link."""
     if found := re.match(r"!\[([^\[\]`*_<\\]+)\]", tag):
         yield found.span(1)
-    if found := re.search(r"\]\([^\"']*\s\"([^\"\\]+)\"\s*\)$", tag):
+    found = re.search(r"\s\"([^\"\\]+)\"\s*\)$", tag)
+    if found and "](" in re.split("[\"']", tag[: found.start()])[-1]:
         yield found.span(1)
 
 

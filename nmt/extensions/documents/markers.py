@@ -10,24 +10,24 @@ Pairs are nested. The text between two breaks may contain one half of a pair who
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Any, Final, Literal, NamedTuple
 
 from nmt.errors import quoted
 from nmt.extensions.texts.messages import MESSAGE_START, message_at
 from nmt.extensions.texts.passages import escaped
 from nmt.extensions.texts.placeholders import PLACEHOLDER, has_letters
-from nmt.extensions.texts.tags import BLOCK, KEPT_AS_IT_IS
+from nmt.extensions.texts.tags import BLOCK, ENDS, KEPT_AS_IT_IS
 
 # The pattern has one group, so `split` returns literal text at even positions and markers at odd ones.
-MARKER: Final = re.compile(r'(<g id="\d+">|</g>|<(?:x|ph|br) id="\d+"/>)')
-TEXT_BREAK: Final = re.compile(r'(<br id="\d+"/>|[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+)')
+MARKER: Final = re.compile(r'(<g id="\d{1,9}">|</g>|<(?:x|ph|br) id="\d{1,9}"/>)')
+TEXT_BREAK: Final = re.compile(r'(<br id="\d{1,9}"/>|[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+)')
 CLOSING: Final = "</g>"
-ATTRIBUTES: Final = r"""(?:\s(?:"[^"<>]*"|'[^'<>]*'|[^<>])*)?"""
 WRITTEN_TAG: Final = re.compile(
     r"(?P<template>\{\{[^{}]*\}\}|\{[\w.$ ]*\|[^{}]*\})"  # a template counts as text, not as a tag
-    rf"|<(?P<close>/?)(?P<name>[A-Za-z][\w:.-]*|\d{{1,3}}(?=/?>)){ATTRIBUTES}/?>"  # HTML tags; <0> comes from react-i18next
-    r"|\{\\(?P<style>[a-zA-Z]*)(?P<value>[^{}\s]*)\}"  # subtitle tags: {\i1}
-    r"|<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|<![A-Za-z][^<>]*>"
+    r"|<(?P<close>/?)(?P<name>[A-Za-z][\w:.-]*|\d{1,3}(?=/?>))(?:\s[^<>]*+|/?)>"  # HTML tags; <0> comes from react-i18next
+    r"|\{\\(?P<style>[a-zA-Z]*+)(?P<value>[^{}\s]*+)\}"  # subtitle tags: {\i1}
+    r"|<!--|<!\[CDATA\[|<\?|<![A-Za-z][^<>]*>"  # `found_tags` finds the ends of the first three
     # A line break written as \n, except within a path.
     r"|(?<!\b[A-Za-z]:)(?<=[.!?:;,>])\\[nrtN]|\\[nrtN](?=[A-Z\W]|\Z)"
     r"|(?<=[\w.!?)}])\s?\|\s?(?=[\w{\[(])"  # separates plural forms in Vue and Laravel
@@ -41,6 +41,8 @@ EDGE: Final = re.compile(rf"{_SYMBOLS}*")
 SINGLE_BREAK: Final = re.compile("br|dd|dt|hr|li|p|t[dhr]", re.IGNORECASE)
 RAISED: Final = re.compile("su[bp]", re.IGNORECASE)
 BLOCK_NAME: Final = re.compile(BLOCK.pattern, re.IGNORECASE)
+
+MAX_NESTED_MESSAGES: Final = 20  # the branches of deeper messages are not divided
 
 TagKind = Literal["open", "close", "alone", "word", "break"]
 PartKind = Literal["text", "open", "close", "alone"]
@@ -163,26 +165,40 @@ def written_tags(text: str) -> list[str | Tag]:
     """Split a text into the tags that are written in it and the text between them."""
     pieces: list[str | Tag] = []
     end = 0
-    for found in WRITTEN_TAG.finditer(text):
+    for first, last, found in found_tags(text):
         if found["template"]:
             continue
-        pieces += [text[end : found.start()], _written_tag(found)]
-        end = found.end()
+        pieces += [text[end:first], _written_tag(text[first:last], found)]
+        end = last
     pieces.append(text[end:])
     return with_kept([piece for piece in pieces if piece])
+
+
+def found_tags(text: str) -> Iterator[tuple[int, int, re.Match[str]]]:
+    """Yield the start, the end and the match of each written tag. The match of a comment contains only its start mark."""
+    at, missing = 0, set[str]()  # missing: start marks without an end mark after them
+    while (found := WRITTEN_TAG.search(text, at)) is not None:
+        start, at = found.span()
+        if (mark := ENDS.get(found[0])) is not None:
+            end = -1 if found[0] in missing else text.find(mark, at)
+            at = start + 1 if end < 0 else end + len(mark)
+            if end < 0:
+                missing.add(found[0])
+                continue
+        yield start, at, found
 
 
 def with_kept(pieces: Sequence[str | Tag]) -> list[str | Tag]:
     """Turn superscript numbers such as <sup>1</sup> into single tags, and elements that must stay untranslated into word tags."""
     partners = _partners([(piece.kind, piece.name) if isinstance(piece, Tag) else ("", "") for piece in pieces])
+    letters = list(accumulate((isinstance(p, str) and any(map(str.isalpha, p)) for p in pieces), initial=0))
     joined: list[str | Tag] = []
     place = 0
     while place < len(pieces):
         piece, end = pieces[place], partners.get(place, place)
         if isinstance(piece, Tag) and end > place:
             is_kept = KEPT_AS_IT_IS.search(str(piece.original))
-            inner = "".join(other for other in pieces[place:end] if isinstance(other, str))
-            if is_kept or (RAISED.fullmatch(piece.name) and not any(map(str.isalpha, inner))):
+            if is_kept or (RAISED.fullmatch(piece.name) and letters[place] == letters[end]):
                 written = "".join(str(p.original) if isinstance(p, Tag) else p for p in pieces[place : end + 1])
                 joined.append(Tag(type(piece.original)(written), "word" if is_kept else "alone"))
                 place = end + 1
@@ -192,8 +208,8 @@ def with_kept(pieces: Sequence[str | Tag]) -> list[str | Tag]:
     return joined
 
 
-def _written_tag(found: re.Match[str]) -> Tag:
-    raw, name, style = found[0], found["name"], found["style"]
+def _written_tag(raw: str, found: re.Match[str]) -> Tag:
+    name, style = found["name"], found["style"]
     if raw.lstrip()[0] in "\\&|" or (name and SINGLE_BREAK.fullmatch(name)):
         return Tag(raw, "break")
     if style and found["value"] in ("0", ""):
@@ -255,13 +271,18 @@ def _parts_to_keep(text: str) -> Counter[str]:
     return Counter([*MARKER.findall(text), *(set(kept) if MESSAGE_START.search(plain) else kept)])
 
 
-def _without_braces(text: str) -> str:
+def _without_braces(text: str, depth: int = 0) -> str:
     """Reduce each message in a text to its branches."""
-    found = MESSAGE_START.search(text)
-    if found is None or (message := message_at(text, found.start())) is None:
-        return text
-    inner = [_without_braces(branch) for branch in message.branches]
-    return " ".join([text[: found.start()], *inner, _without_braces(text[message.end :])])
+    parts, at = list[str](), 0
+    while (found := MESSAGE_START.search(text, at)) and (message := message_at(text, found.start())):
+        inner = (
+            message.branches
+            if depth == MAX_NESTED_MESSAGES
+            else [_without_braces(b, depth + 1) for b in message.branches]
+        )
+        parts += [text[at : found.start()], *inner]
+        at = message.end
+    return " ".join([*parts, text[at:]])
 
 
 class PeeledLine(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Final
 
 from nmt.extensions.documents.markers import Markers, Tag, with_kept
 
-_TAGS: Final = re.compile(r"<!--.*?-->|<[^<>]*>", re.DOTALL)
+_TAGS: Final = re.compile(r"<!--(?:(?!<!--).)*?-->|<[^<>]*>", re.DOTALL)
 
 
 class Written:

@@ -5,7 +5,10 @@ Documents must not declare or load entities, because entities can include files 
 
 import copy
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import groupby
+from operator import itemgetter
+from types import MappingProxyType
 from typing import Any, Final
 from xml.parsers import expat
 
@@ -35,6 +38,7 @@ HALVES: Final[Mapping[str, tuple[TagKind, str]]] = {
     "it end": ("close", "it"),
 }
 ANGULAR: Final = re.compile(r"(START|CLOSE)_(?:TAG_)?(\w+)")
+NO_CODES: Final[Mapping[str, str]] = MappingProxyType({})
 SPACES: Final = re.compile(r"[ \t\r\n]+")
 
 
@@ -150,11 +154,14 @@ def is_empty(element: Any, pairs: Collection[str]) -> bool:
     return not any((text or "").strip() for text in texts) and all(is_empty(inner, pairs) for inner in inside)
 
 
-def inline_text(element: Any, markers: Markers, pairs: Collection[str], keep_lines: bool) -> str:
+def inline_text(
+    element: Any, markers: Markers, pairs: Collection[str], keep_lines: bool, codes: Mapping[str, str] = NO_CODES
+) -> str:
     """Convert the content of an element to a text with markers.
 
     pairs: names of inline elements that contain text; any other element is a single tag or half of a pair
     keep_lines: whether to keep line breaks; if not, white space becomes one space, because an editor may have indented the text
+    codes: the original codes that inline elements refer to, by their id
     """
 
     def literal(text: str | None) -> list[str | Tag]:
@@ -164,11 +171,21 @@ def inline_text(element: Any, markers: Markers, pairs: Collection[str], keep_lin
     for inner in element:
         if local_name(inner) in pairs and not _is_protected(inner):
             opening = markers.opening(inner)
-            pieces.append(opening + inline_text(inner, markers, pairs, keep_lines) + CLOSING)
+            pieces.append(opening + inline_text(inner, markers, pairs, keep_lines, codes) + CLOSING)
         else:
-            pieces.append(_inline_tag(inner))
+            pieces.append(_inline_tag(inner, codes))
         pieces += literal(inner.tail)
     return markers.mark(pieces)
+
+
+def original_codes(element: Any) -> dict[str, str]:
+    """The original codes of the unit around an element, by id (XLIFF 2.0). The first of an id counts."""
+    found = [
+        (data.get("id"), "".join(data.itertext()))
+        for around in element.iterancestors("{*}unit")
+        for data in around.iterfind("{*}originalData/{*}data")
+    ]
+    return dict(reversed(found))
 
 
 def texts_in_codes(element: Any) -> list[Unit]:
@@ -184,12 +201,12 @@ def _is_protected(element: Any) -> bool:
     return bool(element.get("translate") == "no" or element.get("mtype") == "protected")
 
 
-def _inline_tag(element: Any) -> Tag:
+def _inline_tag(element: Any, codes: Mapping[str, str]) -> Tag:
     """The tag for an inline element that has no text to translate."""
     name = local_name(element)
     if name in ("", "mrk", "cp") or element.get("xid"):  # no name: a comment; the others stand for a word
         return Tag(element, "word" if name else "alone")
-    tag = code_tag(_code(element), element)
+    tag = code_tag(_code(element, codes), element)
     types = {element.get(attribute) for attribute in ("ctype", "type", "subType")}
     if types & BREAK_TYPES or (tag is not None and tag.kind == "break"):
         return Tag(element, "break")
@@ -200,17 +217,14 @@ def _inline_tag(element: Any) -> Tag:
     return Tag(element, kind, family + number * (name != "it"))
 
 
-def _code(element: Any) -> str:
+def _code(element: Any, codes: Mapping[str, str]) -> str:
     """The code in the original format that an inline element stands for; empty if it is unknown."""
     attributes = map(element.get, ("equiv-text", "equiv", "disp"))
     if code := next(filter(None, ["".join(element.itertext()), *attributes]), ""):
         return code
     number = element.get("dataRef")  # XLIFF 2.0
     if number is not None:
-        found = (
-            data for around in element.iterancestors("{*}unit") for data in around.iterfind("{*}originalData/{*}data")
-        )
-        return next(("".join(data.itertext()) for data in found if data.get("id") == number), "")
+        return codes.get(number, "")
     angular = ANGULAR.fullmatch(element.get("id", ""))  # Angular's names for tags
     return f"<{'/' * (angular[1] == 'CLOSE')}{angular[2].lower()}>" if angular else ""
 
@@ -220,7 +234,7 @@ def set_inline_text(element: Any, text: str, markers: Markers) -> None:
     del element[:]
     element.text = None
     parents = [element]
-    for kind, part in markers.restored(text):
+    for kind, part in _joined_texts(markers.restored(text)):
         if kind == "text":
             _append_text(parents[-1], part)
         elif kind == "open":
@@ -231,6 +245,15 @@ def set_inline_text(element: Any, text: str, markers: Markers) -> None:
             inner = copy.deepcopy(part)
             inner.tail = None
             parents[-1].append(inner)
+
+
+def _joined_texts(parts: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """The parts, with adjacent texts joined, because adding to a text copies it."""
+    for kind, run in groupby(parts, key=itemgetter(0)):
+        if kind == "text":
+            yield kind, "".join(part for _, part in run)
+        else:
+            yield from run
 
 
 def _append_text(element: Any, text: str) -> None:

@@ -5,6 +5,7 @@ which models tend to copy. As a last resort the placeholder is removed, and put 
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
@@ -34,8 +35,8 @@ def ways_to_ask(passage: Passage, can_place: bool) -> list[Passage]:
 
 def _is_placed(passage: Passage) -> bool:
     """Whether each marker is at an end of the text or may be anywhere."""
-    text = passage.text
-    between = [m for m in passage.markers if text[: m.position].strip() and text[m.position :].strip()]
+    first, last = len(passage.text) - len(passage.text.lstrip()), len(passage.text.rstrip())
+    between = [m for m in passage.markers if first < m.position < last]
     return all(LOOSE.fullmatch(marker.raw) or SIGN.fullmatch(marker.raw) for marker in between)
 
 
@@ -44,17 +45,19 @@ def kept_in(passage: Passage, translation: str, is_spaced: bool) -> tuple[str, l
 
     is_spaced: whether the translation's language separates words by spaces
     """
-    places: dict[int, tuple[int, int]] = {}
-    for text in sorted({passage.text[item.start : item.end] for item in passage.kept}, key=len, reverse=True):
-        own = [i for i, item in enumerate(passage.kept) if passage.text[item.start : item.end] == text]
-        spans = [
-            span for span in _spans(text, translation) if not any(_overlap(span, other) for other in places.values())
-        ]
-        if len(spans) != len(own):
+    numbers: dict[str, list[int]] = defaultdict(list)  # the items with each text
+    for i, item in enumerate(passage.kept):
+        numbers[passage.text[item.start : item.end]].append(i)
+    places, taken = dict[int, tuple[int, int]](), bytearray(len(translation))  # taken: 1 for each character of an item
+    for text in sorted(numbers, key=len, reverse=True):
+        spans = [span for span in _spans(text, translation) if 1 not in taken[slice(*span)]]
+        if len(spans) != len(numbers[text]):
             return None
-        places |= dict(zip(own, spans, strict=True))
+        places |= dict(zip(numbers[text], spans, strict=True))
+        for start, end in spans:
+            taken[start:end] = b"\1" * (end - start)
     others = [found.span() for found in PLACEHOLDER.finditer(translation)] if passage.kept else []
-    if any(not any(_overlap(span, other) for other in places.values()) for span in others):
+    if any(1 not in taken[slice(*span)] for span in others):
         return None  # the translation has a placeholder that the passage lacks
     result, kept, at = "", list[Kept](), 0
     for i, (start, end) in sorted(places.items(), key=lambda row: row[1]):
@@ -72,12 +75,19 @@ def kept_in(passage: Passage, translation: str, is_spaced: bool) -> tuple[str, l
 
 def _spans(text: str, translation: str) -> Iterator[tuple[int, int]]:
     """Yield the positions of a text in a translation. A word matches only as a whole word."""
-    is_word = [
-        end.isalpha() or end.isdecimal() for end in (text[:1], text[-1:])
-    ]  # unlike a superscript number, which may touch a word
-    before, after = r"(?<!\w)" * is_word[0], r"(?!\w)" * is_word[1]
-    return (found.span() for found in re.finditer(before + re.escape(text) + after, translation))
+    starts_word, ends_word = (
+        end.isalpha() or end.isdecimal() for end in (text[0], text[-1])
+    )  # unlike a superscript number, which may touch a word
+    start = translation.find(text)
+    while start >= 0:
+        end = start + len(text)
+        touches_before = starts_word and start > 0 and _is_in_word(translation[start - 1])
+        if touches_before or (ends_word and _is_in_word(translation[end : end + 1])):
+            end = start + 1
+        else:
+            yield start, end
+        start = translation.find(text, end)
 
 
-def _overlap(span: tuple[int, int], other: tuple[int, int]) -> bool:
-    return span[0] < other[1] and other[0] < span[1]
+def _is_in_word(character: str) -> bool:
+    return character.isalnum() or character == "_"

@@ -3,8 +3,9 @@
 import html
 import re
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, groupby, pairwise
 from typing import Final
 
 from nmt.extensions.texts.passages import NO_ELEMENT, Element, Kept, Marker, Passage, escaped, joined_markers
@@ -20,6 +21,9 @@ HTML_ENTITY: Final = re.compile(
     r"&(?:[A-Za-z][A-Za-z0-9]{1,31};?|#\d{1,7}(?!\d);?|#[xX][0-9a-fA-F]{1,6}(?![0-9a-fA-F]);?)"
 )
 LIST_NUMBER: Final = re.compile(r"(?:[(\[]?(?:\d{1,3}|[a-zA-Z]|[ivx]{2,5})[.)\]]|[-*•–—·▪◦‣])(?=\s+\S)")
+FIRST_LIST_NUMBER: Final = re.compile(rf"\s*({LIST_NUMBER.pattern})")
+# Elements with superscript or subscript text. Without letters, they are notes, such as a footnote mark.
+NOTE_TAG: Final = re.compile("su[bp]|su(?:per|b)script", re.IGNORECASE)
 
 
 def parse(text: str, markup: MarkupName) -> list[str | Passage]:
@@ -43,8 +47,9 @@ def plain_passage(text: str, in_plural: bool = False) -> Passage:
     """A text without markup as a passage, with its placeholders and messages."""
     kept, at = list[Kept](), 0
     messages = [row for row in closed_code(text) if row[2] in ("message", "problem")]
-    for start, end, kind in [*messages, (len(text), len(text), "")]:
-        kept += [_kept(text, *span, text[slice(*span)]) for span in _found(text, at, start, in_plural)]
+    begins_line = _begin_lines(text, [0, *(end for _, end, _ in messages)])
+    for (start, end, kind), begins in zip([*messages, (len(text), len(text), "")], begins_line, strict=True):
+        kept += [_kept(text, *span, text[slice(*span)]) for span in _found(text, at, start, begins, in_plural)]
         kept += [Kept(start, end, text[start:end], "message" if kind == "message" else "problem")] if kind else []
         at = end
     return Passage(text, kept=tuple(kept)).with_neighbours()
@@ -62,11 +67,9 @@ def parts_of_block(passage: Passage) -> list[str | Passage]:
 def joined_texts(parts: Sequence[str | Passage]) -> list[str | Passage]:
     """The parts, with adjacent texts joined."""
     joined: list[str | Passage] = []
-    for part in parts:
-        if isinstance(part, str) and joined and isinstance(joined[-1], str):
-            joined[-1] += part
-        else:
-            joined.append(part)
+    for is_text, group in groupby(parts, key=lambda part: isinstance(part, str)):
+        run = list(group)
+        joined += ["".join(map(str, run))] if is_text else run
     return joined
 
 
@@ -80,6 +83,7 @@ def read_passage(text: str, markup: MarkupName, in_plural: bool = False) -> tupl
     entity = HTML_ENTITY if markup == "html" else XML_ENTITY
     ends, closing = _ends(pieces), set[int]()
     words = list(accumulate((_is_text(piece) for piece in pieces), initial=0))  # number of words before each piece
+    letters = list(accumulate((piece.kind == "text" and _has_letter(piece.raw) for piece in pieces), initial=0))
     num_breaks = list(accumulate((piece.kind == "break" for piece in pieces), initial=0))
     outside = _outside(ends, words, num_breaks)
     plain, elements, markers, kept, breaks = "", list[Element](), list[Marker](), list[Kept](), list[tuple[int, str]]()
@@ -87,7 +91,8 @@ def read_passage(text: str, markup: MarkupName, in_plural: bool = False) -> tupl
     inside, place = [NO_ELEMENT], 0  # indices of the open elements
     while place < len(pieces):
         piece, end = pieces[place], ends.get(place, place)
-        is_element = words[end] > words[place] and not _is_note(pieces[place : end + 1])
+        is_note = bool(NOTE_TAG.fullmatch(piece.name)) and letters[end] == letters[place]
+        is_element = words[end] > words[place] and not is_note
         if place in closing:
             number = inside.pop()
             elements[number] = elements[number]._replace(end=len(plain))
@@ -111,8 +116,9 @@ def read_passage(text: str, markup: MarkupName, in_plural: bool = False) -> tupl
             elements.append(Element(len(plain), len(plain), *tags))
             closing.add(end)
         place += 1
-    for start, raw, origins in texts:
-        for first, last in _found(plain, start, start + len(origins) - 1, in_plural):
+    begins_line = _begin_lines(plain, [start for start, _, _ in texts])
+    for (start, raw, origins), begins in zip(texts, begins_line, strict=True):
+        for first, last in _found(plain, start, start + len(origins) - 1, begins, in_plural):
             kept.append(_kept(plain, first, last, raw[origins[first - start] : origins[last - start]]))
     passage = Passage(plain, tuple(elements), joined_markers(markers), tuple(sorted(kept)))
     return passage.with_neighbours(), breaks
@@ -153,11 +159,19 @@ def _plain_text(raw: str, entity: re.Pattern[str]) -> tuple[str, list[int]]:
     return "".join(parts), [*origins, len(raw)]
 
 
-def _found(text: str, start: int, end: int, in_plural: bool = False) -> Iterator[tuple[int, int]]:
+def _begin_lines(text: str, places: Sequence[int]) -> Iterator[bool]:
+    """Whether only white space separates each place from the block sign before it, or from the start. places: in order"""
+    at, is_blank = 0, True
+    for place in places:
+        *blocks, last = text[at:place].rsplit(BLOCK_SIGN, 1)
+        at, is_blank = place, (is_blank or bool(blocks)) and not last.strip()
+        yield is_blank
+
+
+def _found(text: str, start: int, end: int, begins_line: bool, in_plural: bool = False) -> Iterator[tuple[int, int]]:
     """Yield the placeholders in a part of a text, including a list number at the start of a line, and `#` in a plural."""
     at = start
-    first = text[:start].rsplit(BLOCK_SIGN, 1)[-1].strip()
-    if not first and (number := re.compile(rf"\s*({LIST_NUMBER.pattern})").match(text, start, end)):
+    if begins_line and (number := FIRST_LIST_NUMBER.match(text, start, end)):
         yield number.span(1)
         at = number.end()
     for found in PLACEHOLDER.finditer(text, at, end):
@@ -179,22 +193,23 @@ def _kept(text: str, start: int, end: int, raw: str) -> Kept:
     )
 
 
-def _is_note(pieces: Sequence[TextPiece]) -> bool:
-    """Whether an element is a superscript or subscript number or sign, such as a footnote mark."""
-    is_raised = re.fullmatch("su[bp]|su(?:per|b)script", pieces[0].name.lower())
-    return bool(is_raised) and not any(map(str.isalpha, "".join(piece.raw for piece in pieces if piece.kind == "text")))
+def _has_letter(text: str) -> bool:
+    return any(map(str.isalpha, text))
 
 
 def _ends(pieces: Sequence[TextPiece]) -> dict[int, int]:
     """The index of each element's end tag, by the index of its start tag. Unclosed elements are left out."""
     opened: list[int] = []
+    names: Counter[str] = Counter()  # names of the open elements
     ends: dict[int, int] = {}
     for place, piece in enumerate(pieces):
         if piece.kind == "open" and len(opened) < MAX_NESTED_ELEMENTS:
             opened.append(place)
-        elif piece.kind == "close" and any(pieces[start].name == piece.name for start in opened):
+            names[piece.name] += 1
+        elif piece.kind == "close" and names[piece.name]:
             while pieces[start := opened.pop()].name != piece.name:
-                pass
+                names[pieces[start].name] -= 1
+            names[piece.name] -= 1
             ends[start] = place
     return ends
 

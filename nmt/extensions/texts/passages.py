@@ -6,8 +6,11 @@ part of the text (`Kept`).
 
 import html
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate, groupby
 from typing import Final, Literal, NamedTuple
 
 from nmt.extensions.texts.placeholders import EMOJI_SIGN
@@ -94,6 +97,17 @@ class Passage:
             at = item.end
         return "".join([*parts, self.text[at:]])
 
+    def whole(self, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """The spans, with those joined that would divide a kept item, such as a long address. spans: in order, at least one"""
+        joined = [spans[0]]
+        for start, end in spans[1:]:
+            number = bisect_left(self._starts, start) - 1
+            if number >= 0 and self.kept[number].end > joined[-1][1]:
+                joined[-1] = (joined[-1][0], end)
+            else:
+                joined.append((start, end))
+        return joined
+
     def parts(self, spans: Sequence[tuple[int, int]]) -> list["Passage"]:
         """Split the passage. If an element spans several parts, its start tag and its end tag are in different parts.
 
@@ -106,7 +120,8 @@ class Passage:
         kept: list[list[Kept]] = [[] for _ in spans]
         numbers: dict[tuple[int, int], int] = {}  # index of each element in each of its parts
         for i, element in enumerate(self.elements):
-            for k in range(bisect_right(ends, element.start), bisect_left(starts, element.end)):
+            around = range(bisect_right(ends, element.start), bisect_left(starts, element.end))
+            for k in dict.fromkeys([*around[:1], *around[-1:]]):  # between these parts, the element has no tags
                 start, end = spans[k]
                 first, last = max(element.start, start), min(element.end, end)
                 if first < last:
@@ -140,22 +155,16 @@ class Passage:
 
     def without_placeholders(self) -> "Passage":
         """The same passage with all placeholders turned into markers, which the model does not see."""
-        passage = self
-        for item in reversed(self.kept):
-            passage = passage._without(item)
+        passage = self._without(self.kept)
         return replace(passage, markers=joined_markers(passage.markers))
 
     def with_words(self, words: Sequence[str]) -> "Passage":
         """The same passage with placeholders replaced by words. Those that represent no word become markers."""
-        passage, rest = self, list(words)
-        numbers = [i for i, item in enumerate(self.kept) if item.kind != "mark"]
-        chosen = dict(zip(numbers, rest, strict=False))
-        for i in reversed(range(len(self.kept))):
+        numbers = [i for i, item in enumerate(self.kept) if item.kind != "mark"][: len(words)]
+        passage = self._without([item for i, item in enumerate(self.kept) if i not in numbers])
+        for i, word in reversed(list(enumerate(words[: len(numbers)]))):
             item = passage.kept[i]
-            if i in chosen:
-                passage = passage.spliced(item, Passage(chosen[i]), item._replace(end=item.start + len(chosen[i])))
-            else:
-                passage = passage._without(item)
+            passage = passage.spliced(item, Passage(word), item._replace(end=item.start + len(word)))
         return passage
 
     def spliced(self, item: Kept, inner: "Passage", kept: Kept | None = None) -> "Passage":
@@ -170,7 +179,8 @@ class Passage:
         )
         own = [e._replace(start=moved(e.start), end=moved(e.end)) for e in self.elements]
         added = [e._replace(start=e.start + item.start, end=e.end + item.start) for e in inner.elements]
-        order = sorted(range(len(own) + len(added)), key=lambda i: ((own + added)[i].start, -(own + added)[i].end, i))
+        both = own + added
+        order = sorted(range(len(both)), key=lambda i: (both[i].start, -both[i].end, i))
         number = {old: new for new, old in enumerate(order)} | {NO_ELEMENT: NO_ELEMENT}
         markers = [m._replace(position=moved(m.position), inside=number[m.inside]) for m in self.markers]
         markers += [
@@ -183,54 +193,77 @@ class Passage:
         )
         return Passage(
             self.text[: item.start] + inner.text + self.text[item.end :],
-            tuple((own + added)[i] for i in order),
+            tuple(both[i] for i in order),
             tuple(sorted(markers, key=lambda marker: marker.position)),
             tuple(sorted(items)),
         )
 
-    def _without(self, item: Kept) -> "Passage":
-        """The same passage with a kept item turned into a marker, together with any elements that contain nothing else."""
-        start, end, raw = item.start, item.end, item.raw
+    def _without(self, items: Sequence[Kept]) -> "Passage":
+        """The same passage with kept items turned into markers. An element that is empty then becomes part of its first marker.
+
+        items: in the order of the text
+        """
+        parts, at = list[str](), 0
+        for item in items:
+            parts.append(self.text[at : item.start])
+            at = item.end
+        text = "".join([*parts, self.text[at:]])
+        ends, lost = [item.end for item in items], [0, *accumulate(item.end - item.start for item in items)]
 
         def moved(position: int) -> int:
-            return position if position <= start else max(start, position - (end - start))
+            number = bisect_right(ends, position)
+            start = items[number].start if number < len(items) else position
+            return min(position, start) - lost[number]
 
-        text = self.text[:start] + self.text[end:]
-        kept: list[Element] = []
-        numbers, inside = {NO_ELEMENT: NO_ELEMENT}, NO_ELEMENT
-        emptied: list[Element] = []
+        elements, numbers, raws = list[Element](), {NO_ELEMENT: NO_ELEMENT}, [item.raw for item in items]
+        parents, emptied = self._parents(), list[tuple[Element, int]]()
         for i, element in enumerate(self.elements):
             new = element._replace(start=moved(element.start), end=moved(element.end))
-            holds = element.start <= start and end <= element.end
-            if text[new.start : new.end].strip():
-                numbers[i] = len(kept)
-                kept.append(new)
-                inside = numbers[i] if holds else inside
+            first = bisect_left(ends, element.start + 1)
+            if text[new.start : new.end].strip() or first == len(items) or ends[first] > element.end:
+                numbers[i] = len(elements)
+                elements.append(new)
             else:
-                emptied.append(element)
-        for element in reversed(emptied):
-            raw = element.open + raw + element.close
-        before = [
-            marker._replace(position=moved(marker.position), inside=numbers.get(marker.inside, inside))
-            for marker in self.markers
-        ]
-        place = bisect_right([marker.position for marker in self.markers], start)
-        own = Marker(
-            start, raw, inside, item.before, item.after, item.kind != "mark" or EMOJI_SIGN.match(item.raw) is not None
+                numbers[i] = numbers[parents[i]]
+                emptied.append((element, first))
+        for element, first in reversed(emptied):
+            raws[first] = element.open + raws[first] + element.close
+        starts = [element.start for element in self.elements]
+        rows = [(m.position, 0, m._replace(position=moved(m.position), inside=numbers[m.inside])) for m in self.markers]
+        for item, raw in zip(items, raws, strict=True):
+            inside = bisect_right(starts, item.start) - 1
+            while inside != NO_ELEMENT and self.elements[inside].end < item.end:
+                inside = parents[inside]
+            is_word = item.kind != "mark" or EMOJI_SIGN.match(item.raw) is not None
+            own = Marker(moved(item.start), raw, numbers[inside], item.before, item.after, is_word)
+            rows.append((item.start, 1, own))
+        rest = set(self.kept).difference(items)
+        kept = (k._replace(start=moved(k.start), end=moved(k.end)) for k in self.kept if k in rest)
+        return Passage(
+            text, tuple(elements), tuple(marker for _, _, marker in sorted(rows, key=lambda row: row[:2])), tuple(kept)
         )
-        others = tuple(
-            other._replace(start=moved(other.start), end=moved(other.end)) for other in self.kept if other != item
-        )
-        return Passage(text, tuple(kept), (*before[:place], own, *before[place:]), others)
+
+    def _parents(self) -> list[int]:
+        """The index of the innermost element around each element, or NO_ELEMENT."""
+        parents, path = list[int](), list[int]()
+        for i, element in enumerate(self.elements):
+            while path and self.elements[path[-1]].end < element.end:
+                path.pop()
+            parents.append(path[-1] if path else NO_ELEMENT)
+            path.append(i)
+        return parents
 
     def written(self, write: Callable[[str], str]) -> str:
         """The passage in its original form. write: formats text between tags"""
+        rows: dict[int, list[tuple[int, int, int]]] = defaultdict(list)  # the content of each element
+        for i, (element, parent) in enumerate(zip(self.elements, self._parents(), strict=True)):
+            rows[parent].append((element.start, 1, i))
+        for i, marker in enumerate(self.markers):
+            rows[marker.inside].append((marker.position, 0, i))
 
         def inside(number: int, start: int, end: int) -> Iterator[str]:
             at = start
-            rows = [(e.start, 1, i) for i, e in enumerate(self.elements) if self._parent(i) == number]
-            rows += [(m.position, 0, i) for i, m in enumerate(self.markers) if m.inside == number]
-            for place, is_element, i in sorted(rows):
+            for place, is_element, i in sorted(rows[number]):
                 yield self._plain(at, place, write)
                 element = self.elements[i] if is_element else None
                 at = element.end if element else place
@@ -239,20 +272,20 @@ class Passage:
 
         return "".join(inside(NO_ELEMENT, 0, len(self.text)))
 
-    def _parent(self, number: int) -> int:
-        own = self.elements[number]
-        return max(
-            (i for i, e in enumerate(self.elements[:number]) if e.start <= own.start and own.end <= e.end), default=-1
-        )
-
     def _plain(self, start: int, end: int, write: Callable[[str], str]) -> str:
         """A part of the text, with kept items in their original form."""
         parts, at = list[str](), start
-        for item in self.kept:
-            if start <= item.start and item.end <= end:
-                parts += [write(self.text[at : item.start]), item.raw]
-                at = item.end
+        for number in range(bisect_left(self._starts, start), len(self.kept)):
+            item = self.kept[number]
+            if item.end > end:
+                break
+            parts += [write(self.text[at : item.start]), item.raw]
+            at = item.end
         return "".join([*parts, write(self.text[at:end])])
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [item.start for item in self.kept]
 
 
 def escaped(text: str) -> str:
@@ -262,13 +295,12 @@ def escaped(text: str) -> str:
 
 def joined_markers(markers: Sequence[Marker]) -> tuple[Marker, ...]:
     """The markers, with adjacent ones joined."""
-    merged: list[Marker] = []
-    for marker in markers:
-        last = merged[-1] if merged else None
-        if last and (last.position, last.inside) == (marker.position, marker.inside):
-            merged[-1] = last._replace(
-                raw=last.raw + marker.raw, after=marker.after, is_word=last.is_word or marker.is_word
-            )
-        else:
-            merged.append(marker)
-    return tuple(merged)
+    runs = [list(run) for _, run in groupby(markers, key=lambda marker: (marker.position, marker.inside))]
+    return tuple(
+        run[0]._replace(
+            raw="".join(marker.raw for marker in run),
+            after=run[-1].after,
+            is_word=any(marker.is_word for marker in run),
+        )
+        for run in runs
+    )

@@ -7,6 +7,8 @@ Dimensions: T target tokens, S source tokens, U target units, V source units.
 """
 
 import re
+from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -63,14 +65,14 @@ def units(text: str, kept: Sequence[Kept] = (), cuts: Collection[int] = ()) -> l
     kept: items that form one unit each
     cuts: positions at which a unit ends, even inside a word
     """
-    spans: list[Span] = []
+    spans, places = list[Span](), sorted(cuts)
     edges = [0, *(place for item in kept for place in (item.start, item.end)), len(text)]
     for number, (start, end) in enumerate(pairwise(edges)):
         if number % 2:
             spans.append((start, end))
             continue
         for found in unit_pattern().finditer(text, start, end):
-            inner = sorted(cut for cut in cuts if found.start() < cut < found.end())
+            inner = places[bisect_right(places, found.start()) : bisect_left(places, found.end())]
             spans += pairwise([found.start(), *inner, found.end()])
     return spans
 
@@ -109,9 +111,11 @@ def _copied(source: Sequence[str], target: Sequence[str]) -> Weights:
     """(U, V) with COPY_WEIGHT for equal units that occur once on each side, such as names, numbers or a full stop."""
     source, target = ([unit.casefold() for unit in side] for side in (source, target))
     weights = np.zeros((len(target), len(source)))
+    num_source, num_target = Counter(source), Counter(target)
+    places = {unit: i for i, unit in enumerate(source)}
     for i, unit in enumerate(target):
-        if target.count(unit) == source.count(unit) == 1:
-            weights[i, source.index(unit)] = COPY_WEIGHT
+        if num_target[unit] == num_source[unit] == 1:
+            weights[i, places[unit]] = COPY_WEIGHT
     return weights
 
 
@@ -193,7 +197,7 @@ def _tree(passage: Passage, units: Sequence[tuple[int, int]]) -> _Node:
 
     def covered(start: int, end: int) -> tuple[int, int]:
         """The units with a character between two positions."""
-        return int(np.searchsorted(ends, start, "right")), int(np.searchsorted(starts, end, "left"))
+        return bisect_right(ends, start), bisect_left(starts, end)
 
     root = _Node("", "", (0, len(units)))
     path = [(0, len(passage.text), root)]
@@ -207,7 +211,7 @@ def _tree(passage: Passage, units: Sequence[tuple[int, int]]) -> _Node:
         nodes.append(node)
     for marker in passage.markers:
         node = root if marker.inside == NO_ELEMENT else nodes[marker.inside]
-        following = int(np.searchsorted(starts, marker.position, "left"))
+        following = bisect_left(starts, marker.position)
         node.markers.append((min(max(following, node.source[0]), node.source[1]), marker))
     return root
 
@@ -224,15 +228,17 @@ def _place(node: _Node, start: int, end: int, weights: Weights) -> None:
         for child in node.children
     }
 
+    best = {id(child): _best_span(child, shares[id(child)], free, start, end) for child in node.children}
+
     def gain(child: _Node) -> tuple[bool, float]:
-        span = _best_span(child, shares[id(child)], free, start, end)
-        return not child.is_whole, float((shares[id(child)][slice(*span)] - THRESHOLD).sum())
+        return not child.is_whole, float((shares[id(child)][slice(*best[id(child)])] - THRESHOLD).sum())
 
     edge = end  # position for elements without a free unit: before any element that continues in the next sentence
     for child in sorted(node.children, key=gain, reverse=True):
-        span = (
-            _best_span(child, shares[id(child)], free, start, end) if free.any() or not child.is_whole else (edge, edge)
-        )
+        span = best[id(child)]
+        if not free[slice(*span)].all():  # an element before it took a unit
+            has_place = free.any() or not child.is_whole
+            span = _best_span(child, shares[id(child)], free, start, end) if has_place else (edge, edge)
         edge = min(edge, span[0]) if child.open and not child.close else edge
         free[slice(*span)] = False
         _place(child, *span, weights)
@@ -265,7 +271,7 @@ def _best_span(node: _Node, shares: Weights, free: NDArray[np.bool_], start: int
         length = int(np.argmax(sums)) + 1 if np.isfinite(sums).any() else 0
         return (end - length, end) if node.open else (start, start + length)
     best, best_span, total, begin = -np.inf, (0, 0), 0.0, 0
-    for i, value in enumerate(values):
+    for i, value in enumerate(values.tolist()):
         if total <= 0:
             total, begin = 0.0, i
         total += value
@@ -311,7 +317,7 @@ class _Writer:
         self, text: str, units: Sequence[Span], kept: Sequence[Kept], is_spaced: bool, write: Callable[[str], str]
     ) -> None:
         self._text, self._units, self._kept, self._is_spaced, self._write = text, units, kept, is_spaced, write
-        self._parts, self._at, self._last = list[str](), 0, ""
+        self._parts, self._at, self._last, self._next = list[str](), 0, "", 0  # next: index of an item in `kept`
 
     def write_inside(self, node: _Node) -> None:
         """Write the content of a node."""
@@ -343,8 +349,9 @@ class _Writer:
         return self._units[gap - 1][1] if gap else 0
 
     def _write_until(self, place: int) -> None:
-        for item in self._kept:
-            if self._at <= item.start and item.end <= place:
+        while self._next < len(self._kept) and (item := self._kept[self._next]).end <= place:
+            self._next += 1
+            if self._at <= item.start:
                 self._parts += [self._write(self._text[self._at : item.start]), item.raw]
                 self._at, self._last = item.end, item.raw[-1:]
         self._parts.append(self._write(self._text[self._at : place]))
@@ -370,9 +377,8 @@ class _Writer:
     def _write_word(self, gap: int, marker: Marker) -> None:
         """Write a marker that represents a word, with the spaces that a word needs there."""
         self._write_until(self._end(gap))
-        rest = self._text[self._at :]
         before = self._is_spaced and needs_space(self._last, marker.before, NO_SPACE_AFTER)
-        after = self._is_spaced and needs_space(rest[:1], marker.after, NO_SPACE_BEFORE)
+        after = self._is_spaced and needs_space(self._text[self._at : self._at + 1], marker.after, NO_SPACE_BEFORE)
         self._parts.append(" " * before + marker.raw + " " * after)
         self._last = " " if after else marker.raw[-1:]
 

@@ -6,6 +6,7 @@ common first word. List marks (`1.`, `b)`, `-`) become separate parts, so that t
 
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Final, NamedTuple
 
 from nmt.extensions.texts.abbreviations import Abbreviations, abbreviations
@@ -46,6 +47,8 @@ LIST_MARK: Final = re.compile(
     r"(?:[-–—*•·▪●◦‣]|\((?:\d{1,3}|[^\W\d_]|[ivx]{2,4})\)|(?P<name>\d{1,3}|[^\W\d_]|[ivx]{2,4})(?P<end>[.)]))(?=\s)"
 )
 SPACE: Final = re.compile(r"\s+")
+WORD: Final = re.compile(r"\S+")
+SENTENCE_MARKS: Final = (".", "?", "!", "…", ":", ";")
 DIVISION: Final = re.compile(r"(?<=[;:,])\s+(?=\S)|(?<=[；：，、])\s*(?=\S)")
 
 
@@ -56,13 +59,13 @@ def sentences(text: str, language: str) -> list[Span]:
     """
     if base_language(language) == "el":
         text = text.replace(";", "?")
-    spans, start, known = list[Span](), len(text) - len(text.lstrip()), abbreviations(language)
+    spans, start, rules = list[Span](), len(text) - len(text.lstrip()), _Rules(text, abbreviations(language))
     end, begins_line = len(text.rstrip()), True
     for found in BREAK.finditer(text, start, end):
         mark = LIST_MARK.match(text, start)
-        is_mark = mark is not None and mark.end() == found.start() and _is_list_mark(mark, text, begins_line, known)
+        is_mark = mark is not None and mark.end() == found.start() and rules.is_list_mark(mark, begins_line)
         before = text[max(start, found.start() - CONTEXT_CHARACTERS) : found.start()]
-        if is_mark or "\n" in found[0] or _ends_sentence(before, found[0], text, found.end(), known):
+        if is_mark or "\n" in found[0] or rules.ends_sentence(before, found[0], found.end()):
             spans.append((start, found.start()))
             start, begins_line = found.end(), "\n" in found[0]
     if start < end:
@@ -70,24 +73,68 @@ def sentences(text: str, language: str) -> list[Span]:
     return [part for span in spans for part in _divided(text, *span)]
 
 
-def _is_list_mark(mark: re.Match[str], text: str, begins_line: bool, known: Abbreviations) -> bool:
-    """Whether a sentence starts with a list mark: a bullet or number on a new line, or a mark whose neighbour is in the text."""
-    name = mark["name"]
-    if name is None:
-        return begins_line or mark[0] not in DASHES
-    if mark["end"] == ")" or _has_neighbour(name, text):
-        return True
-    after = START.match(text, mark.end())
-    return begins_line and name.isdigit() and (not known.has_ordinals or _is_starter(after, known))
+class _Rules:
+    """The rules for one text. known: the abbreviations of its language"""
 
+    def __init__(self, text: str, known: Abbreviations) -> None:
+        self._text, self._known = text, known
 
-def _has_neighbour(name: str, text: str) -> bool:
-    """Whether the text contains the previous or next item of a list with numbers or small letters."""
-    if name.isdigit():
-        near = {str(int(name) - 1), str(int(name) + 1)}
-    else:
-        near = {chr(ord(name) - 1), chr(ord(name) + 1)} if len(name) == 1 and name.islower() else set[str]()
-    return any(re.search(rf"(?:^|[.?!…:;]\s+|\n\s*){re.escape(other)}\.\s", text) for other in near)
+    def is_list_mark(self, mark: re.Match[str], begins_line: bool) -> bool:
+        """Whether a sentence starts with a list mark: a bullet or number on a new line, or one with a neighbour in the text."""
+        name = mark["name"]
+        if name is None:
+            return begins_line or mark[0] not in DASHES
+        if mark["end"] == ")" or self._has_neighbour(name):
+            return True
+        after = START.match(self._text, mark.end())
+        return begins_line and name.isdigit() and (not self._known.has_ordinals or _is_starter(after, self._known))
+
+    def _has_neighbour(self, name: str) -> bool:
+        """Whether the text contains the previous or next item of a list with numbers or small letters."""
+        if name.isdigit():
+            return not self._listed.isdisjoint((str(int(name) - 1), str(int(name) + 1)))
+        is_letter = len(name) == 1 and name.islower()
+        return is_letter and not self._listed.isdisjoint((chr(ord(name) - 1), chr(ord(name) + 1)))
+
+    @cached_property
+    def _listed(self) -> frozenset[str]:
+        """The words with a full stop (`3.`) at the start of the text, of a line or of a sentence. The full stop is left out."""
+        listed, before, at = list[str](), "", 0  # before: last character of the previous word
+        for word in WORD.finditer(self._text):
+            begins = not word.start() or before in SENTENCE_MARKS or "\n" in self._text[at : word.start()]
+            if begins and word[0].endswith(".") and word.end() < len(self._text):
+                listed.append(word[0][:-1])
+            before, at = word[0][-1], word.end()
+        return frozenset(listed)
+
+    def ends_sentence(self, before: str, space: str, place: int) -> bool:
+        """Whether a sentence ends here.
+
+        before: the last characters of the sentence
+        space: white space after the sentence
+        place: position of the following text
+        """
+        if (end := END.search(before)) is None:
+            return False
+        if WIDE_END.search(before):
+            return not QUOTED_IN_SENTENCE.match(self._text, place - len(space) - 1)
+        if not space:
+            return self._text[place - 1] in ".!?"
+        after = START.match(self._text, place)
+        if after is None:
+            return False
+        first = after["word"][0]
+        if not (first.isdigit() or (first.isalpha() and not first.islower())):
+            mark = LIST_MARK.match(self._text, place)
+            return mark is not None and self.is_list_mark(mark, False)
+        if end["mark"] in ("…", "...", "....") and not first.isupper():  # the sentence may continue
+            return False
+        if end["mark"] != "." or (end["closing"] and not set(end["closing"]) & set(")]")):
+            return True
+        words, known = LastWords.of(before[: end.start()]), self._known
+        return not words.forms & known.inner and (
+            _is_starter(after, known) or not words.continues(after["word"], known)
+        )
 
 
 def _is_starter(after: re.Match[str] | None, known: Abbreviations) -> bool:
@@ -96,34 +143,6 @@ def _is_starter(after: re.Match[str] | None, known: Abbreviations) -> bool:
         return False
     word = after["word"].replace("’", "'")
     return word in known.starters or word.rstrip("'") in known.starters
-
-
-def _ends_sentence(before: str, space: str, text: str, place: int, known: Abbreviations) -> bool:
-    """Whether a sentence ends here.
-
-    before: the last characters of the sentence
-    space: white space after the sentence
-    place: position of the following text
-    """
-    if (end := END.search(before)) is None:
-        return False
-    if WIDE_END.search(before):
-        return not QUOTED_IN_SENTENCE.match(text, place - len(space) - 1)
-    if not space:
-        return text[place - 1] in ".!?"
-    after = START.match(text, place)
-    if after is None:
-        return False
-    first = after["word"][0]
-    if not (first.isdigit() or (first.isalpha() and not first.islower())):
-        mark = LIST_MARK.match(text, place)
-        return mark is not None and _is_list_mark(mark, text, False, known)
-    if end["mark"] in ("…", "...", "....") and not first.isupper():  # the sentence may continue
-        return False
-    if end["mark"] != "." or (end["closing"] and not set(end["closing"]) & set(")]")):
-        return True
-    words = LastWords.of(before[: end.start()])
-    return not words.forms & known.inner and (_is_starter(after, known) or not words.continues(after["word"], known))
 
 
 class LastWords(NamedTuple):

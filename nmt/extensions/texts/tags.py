@@ -16,7 +16,7 @@ MAX_ATTRIBUTE_PARTS: Final = 1000  # maximum number of quoted values and other c
 MAX_BROKEN_MESSAGES: Final = 10  # limit per text; all later messages count as broken without being searched
 # Code that ends only at its own end mark: comments, code and templates. They may contain tags, and may be inside tags.
 ENDS: Final = {"<!--": "-->", "<![CDATA[": "]]>", "<?": "?>", "<%": "%>", "{%": "%}", "{{": "}}", "{#": "#}"}
-DOCTYPE: Final = r"""<!DOCTYPE(?:"[^"]*"|'[^']*'|[^"'<>\[\]])*+(?:\[[^\]]*+\]\s*+)?>"""
+DOCTYPE: Final = r"""<!DOCTYPE(?:"[^"]*"|'[^']*'|[^"'<>\[\]])*+(?:\[(?:(?!<!DOCTYPE)[^\]])*+\]\s*+)?>"""
 FORMULA: Final = r"(?<!\w)[A-Z][A-Za-z]{0,3}(?:<sub>[\d+-]{1,4}</sub>[A-Za-z]{0,4}){1,9}"
 CLOSED_CODE: Final = re.compile(
     rf"<!--|<!\[CDATA\[|<\?|<%|\{{%|\{{\{{|\{{\#(?=\s)|(?P<whole>{DOCTYPE}|{FORMULA})|(?P<message>{MESSAGE_START.pattern})"
@@ -33,7 +33,7 @@ WRITTEN_MARKS: Final = (
     r"|(?P<link_end>(?<=[^\[\]\n])\]\([^()\s<>]{0,1000}(?:\s+\"[^\"<>]*\")?\))"
     r"|(?P<bold>\*\*(?=\S[^*\n]{0,300}\*\*)|(?<=\S)\*\*)"
     r"|\[(?P<bb_close>/?)(?P<bb>b|i|u|s|url|quote|color|size|center|list)(?:=[^\[\]\n]{0,200})?\]"
-    r"|\{\\(?P<style>[a-zA-Z]*)(?P<value>[^{}\s]{0,200})\}"
+    r"|\{\\(?P<style>[a-zA-Z]*+)(?P<value>[^{}\s]{0,200}+)\}"
 )
 WRITTEN_BREAK: Final = r"(?<!\b[A-Za-z]:)(?<=[.!?:;,>])\\{1,2}[nrt]|\\{1,2}[nrt](?=[A-Z\W]|\Z)"  # but not in paths
 TAG_PATTERNS: Final[Mapping[str, re.Pattern[str]]] = {

@@ -121,7 +121,9 @@ def _layout(text: str, settings: TextSettings, split: bool, pipeline: Pipeline) 
         has_message = any(item.kind == "message" for item in part.kept)
         is_long = markup != "none" and len(part.text) > MAX_CHARACTERS
         for piece in _pieces(part, markup, pipeline, split or is_long or has_message):
-            layout += written_out(piece, markup) if isinstance(piece, Passage) and has_message else [piece]
+            for own in written_out(piece, markup) if isinstance(piece, Passage) and has_message else [piece]:
+                is_too_long = markup != "none" and isinstance(own, Passage) and len(own.text) > MAX_CHARACTERS
+                layout += _pieces(own, markup, pipeline, True) if isinstance(own, Passage) and is_too_long else [own]
     side = pipeline.source
     return [with_unseen_signs(part, side, settings.write) if isinstance(part, Passage) else part for part in layout]
 
@@ -393,6 +395,7 @@ def _between(passage: Passage, spans: Sequence[Span], language: str) -> list[str
     language: language of the translation, which may need no space between sentences
     """
     text, usual = passage.text, "" if base_language(language) in UNSPACED_LANGUAGES else " "
+    spans = passage.whole(spans)
     places = [marker.position for marker in passage.markers] or [spans[0][0]]  # including those at the ends
     spans = [(min(spans[0][0], places[0]), spans[0][1]), *spans[1:]]
     spans = [*spans[:-1], (spans[-1][0], max(spans[-1][1], places[-1]))]

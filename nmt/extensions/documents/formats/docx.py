@@ -10,11 +10,13 @@ import copy
 import io
 import posixpath
 import re
+import struct
 import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 from lxml import etree
@@ -40,8 +42,15 @@ MAIN_RELATION: Final = "officeDocument"
 TEXT_RELATIONS: Final = {"header", "footer", "footnotes", "endnotes", "comments"}
 LANGUAGE_RELATIONS: Final = {"styles", "settings"}  # parts that declare the language of the document
 DRAWN_RELATIONS: Final = {"chart", "diagramData"}  # parts with text that is not translated
-MAX_UNPACKED_BYTES: Final = 512 << 20  # limit for the whole document, including images
-MAX_PART_BYTES: Final = 64 << 20  # limit for a part, which is held in memory as a tree
+# Limits for the parts that are read, which are held in memory as trees. Other parts, such as images, are not unpacked.
+MAX_UNPACKED_BYTES: Final = 64 << 20
+FREE_BYTES: Final = 4 << 20  # a document of any size may unpack to this
+MAX_EXPANSION: Final = (
+    100  # bytes beyond these per byte of the file; the text of real documents is packed 5 to 50 times smaller
+)
+READ_BYTES: Final = 1 << 16
+LOCAL_HEADER: Final = struct.Struct("<26xHH")  # its last fields are the lengths of the name and of the extra field
+HAS_DESCRIPTOR: Final = 8  # flag of a part whose sizes follow its content
 MAX_PARTS: Final = 20_000
 MAX_NESTED_FIELDS: Final = 20  # maximum nesting depth of fields whose results are translated
 TEXT_FIELDS: Final = {"HYPERLINK", "TOC", "TOA", "INDEX"}  # other fields have computed results instead of text
@@ -104,25 +113,24 @@ class DocxDocument(UnitDocument):
     """A Word document. Raises InputError if it is damaged, ArtefactError if it is hostile."""
 
     def __init__(self, content: bytes, place: str) -> None:
-        self._content, self._place = content, place
+        self._content, self._place, self._unpacked = content, place, 0
         self._parts: dict[str, XmlFile] = {}  # parts that are held as trees
         try:
             with zipfile.ZipFile(io.BytesIO(content)) as archive:
                 self._check(archive)
                 self._text_names = self._read_parts(archive)
-                if (name := archive.testzip()) is not None:
-                    raise ValueError(f"the part {name} is damaged")
         except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
             raise damaged(place, "DOCX", error) from None  # RuntimeError: the file is encrypted
 
     def _check(self, archive: zipfile.ZipFile) -> None:
         infos = archive.infolist()
-        size = sum(info.file_size for info in infos)
-        if size > MAX_UNPACKED_BYTES or len(infos) > MAX_PARTS:
-            raise ArtefactError(
-                f"{self._place}: the document unpacks to {size:,} bytes in {len(infos):,} parts; the limit is "
-                f"{MAX_UNPACKED_BYTES:,} bytes in {MAX_PARTS:,} parts"
-            )
+        if len(infos) > MAX_PARTS:
+            raise ArtefactError(f"{self._place}: the document has {len(infos):,} parts; the limit is {MAX_PARTS:,}")
+        if sum(info.compress_size for info in infos) > len(self._content):
+            raise ArtefactError(f"{self._place}: parts of the document overlap")
+        for info in infos:
+            if _content_start(self._content, info) + info.compress_size > len(self._content):
+                raise ValueError(f"the part {info.filename} is damaged")
         if len({info.filename for info in infos}) < len(infos):
             raise ArtefactError(f"{self._place}: two parts of the document have the same name")
 
@@ -145,10 +153,18 @@ class DocxDocument(UnitDocument):
         return texts
 
     def _part(self, archive: zipfile.ZipFile, name: str) -> XmlFile:
-        part = f"{self._place}/{name}"
-        if (size := archive.getinfo(name).file_size) > MAX_PART_BYTES:
-            raise ArtefactError(f"{part}: the part has {size:,} bytes; the limit is {MAX_PART_BYTES:,}")
-        return XmlFile(archive.read(name).replace(STRICT, USUAL), "DOCX", part)
+        limit, chunks = min(MAX_UNPACKED_BYTES, FREE_BYTES + MAX_EXPANSION * len(self._content)), list[bytes]()
+        with archive.open(name) as file:
+            while data := file.read(READ_BYTES):
+                chunks.append(data)
+                self._unpacked += len(data)
+                if self._unpacked > limit:
+                    raise ArtefactError(
+                        f"{self._place}: the parts with text unpack to more than {limit:,} bytes; the limit is "
+                        f"{MAX_EXPANSION} times the size of the file plus {FREE_BYTES:,} bytes, and at most "
+                        f"{MAX_UNPACKED_BYTES:,} bytes"
+                    )
+        return XmlFile(b"".join(chunks).replace(STRICT, USUAL), "DOCX", f"{self._place}/{name}")
 
     def _relations(self, archive: zipfile.ZipFile, source: str) -> Iterator[tuple[str, str]]:
         """The kinds and names of the parts that a part refers to. An empty name stands for the whole document."""
@@ -205,11 +221,35 @@ class DocxDocument(UnitDocument):
         output = io.BytesIO()
         with zipfile.ZipFile(io.BytesIO(self._content)) as old, zipfile.ZipFile(output, "w") as new:
             for info in old.infolist():
-                content = old.read(info)
                 if (part := self._parts.get(info.filename)) is not None and part.changed:
-                    content = part.content().replace(*((USUAL, STRICT) if STRICT in content else (b"", b"")))
-                new.writestr(info, content)
+                    is_strict = STRICT in old.read(info)
+                    new.writestr(info, part.content().replace(*((USUAL, STRICT) if is_strict else (b"", b""))))
+                else:
+                    _copy_part(self._content, info, new)
         return output.getvalue()
+
+
+def _content_start(content: bytes, info: zipfile.ZipInfo) -> int:
+    """The offset of a part's content in an archive, or of the end of the archive if the part is damaged."""
+    header = content[info.header_offset : info.header_offset + LOCAL_HEADER.size]
+    if len(header) < LOCAL_HEADER.size or not header.startswith(b"PK\3\4"):
+        return len(content)
+    name_length, extra_length = LOCAL_HEADER.unpack(header)
+    return int(info.header_offset + LOCAL_HEADER.size + name_length + extra_length)
+
+
+def _copy_part(content: bytes, info: zipfile.ZipInfo, new: zipfile.ZipFile) -> None:
+    """Copy a part of an archive into a new one without unpacking it. `zipfile` has no function for that."""
+    start = _content_start(content, info)
+    copied = copy.copy(info)
+    copied.flag_bits &= ~HAS_DESCRIPTOR
+    copied.header_offset = new.start_dir
+    assert new.fp is not None
+    new.fp.seek(new.start_dir)
+    new.fp.write(copied.FileHeader() + content[start : start + info.compress_size])
+    new.start_dir = new.fp.tell()
+    new.filelist.append(copied)
+    new.NameToInfo[copied.filename] = copied
 
 
 def _format_of(run: Any) -> RunFormat:
@@ -349,22 +389,20 @@ def _joined(pieces: list[tuple[RunFormat, RunPiece]], base: RunFormat, markers: 
         )  # formatting is invisible on spaces
         if not groups or not (is_blank or groups[-1][0].as_text == format.as_text):
             groups.append((base if is_blank else format, []))
-        group = groups[-1][1]
-        if isinstance(piece, str) and group and isinstance(group[-1], str):
-            group[-1] += piece
-        else:
-            group.append(piece)
-    texts = [(format, markers.mark([part for piece in group for part in _parts(piece)])) for format, group in groups]
+        groups[-1][1].append(piece)
+    texts = [(format, markers.mark(list(_parts(group)))) for format, group in groups]
     return "".join(
         text if format.as_text == base.as_text else _in_pairs(text, format, markers) for format, text in texts
     )
 
 
-def _parts(piece: RunPiece) -> Sequence[str | Tag]:
-    """The parts of a piece, which is split at the tags written in its text."""
-    if isinstance(piece, MarkedText):
-        return [piece.text]
-    return written_tags(piece) if isinstance(piece, str) else [piece]
+def _parts(pieces: Sequence[RunPiece]) -> Iterator[str | Tag]:
+    """The parts of some pieces. Adjacent texts are joined, and split at the tags that are written in them."""
+    for is_text, run in groupby(pieces, key=lambda piece: isinstance(piece, str)):
+        if is_text:
+            yield from written_tags("".join(map(str, run)))
+        else:
+            yield from (piece.text if isinstance(piece, MarkedText) else piece for piece in run)
 
 
 def _in_pairs(text: str, format: RunFormat, markers: Markers) -> str:

@@ -6,18 +6,28 @@ is an object with a `message`.
 
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 from nmt import register
-from nmt.extensions.documents.document import Unit, UnitDocument, UnitFormat, UnitState, damaged, decoded, is_language
+from nmt.extensions.documents.document import (
+    Unit,
+    UnitDocument,
+    UnitFormat,
+    UnitState,
+    damaged,
+    decoded,
+    is_language,
+    line_ends,
+)
 from nmt.extensions.documents.formats.options import DocumentOptions
 from nmt.extensions.documents.markers import Markers
 from nmt.extensions.documents.pieces import Written
 from nmt.formats.base import Languages
 
-_TOKEN: Final = re.compile(r'(?P<string>"(?:[^"\\]|\\.)*")|[{}\[\],:]|[^\s{}\[\],:"]+')
+_TOKEN: Final = re.compile(r'(?P<string>"[^"\\]*+(?:\\.[^"\\]*+)*+")|[{}\[\],:]|[^\s{}\[\],:"]+')
 _DATE: Final = "(?:Y{2,4}|y{1,4}|M{1,4}|D{1,2}|d{1,4}|H{1,2}|h{1,2}|m{2}|s{2}|a|A|E{3,4})"
 # A value that is not text: a colour, a date format, a path.
 _CODE: Final = re.compile(
@@ -42,22 +52,23 @@ class JsonDocument(UnitDocument):
     def __init__(self, content: bytes, place: str) -> None:
         self._text, self._encoding = decoded(content, place, "file")
         try:
-            value = json.loads(self._text)
+            value = json.loads(self._text, parse_int=str)  # Python refuses to convert numbers of 5,000 digits
+            self._values = list(_values(self._text))
         except json.JSONDecodeError as error:
             raise damaged(place, "JSON", error.msg, error.lineno) from None
         except RecursionError:
-            raise damaged(place, "JSON", "its objects are nested too deeply") from None
+            reason = f"its objects are nested more than {_MAX_LEVELS} levels deep"
+            raise damaged(place, "JSON", reason) from None
         self._is_messages = _is_messages(value)
         self._is_ascii = self._text.isascii() and "\\u" in self._text
-        self._written = Written(self._text)
+        self._written, self._line_ends = Written(self._text), line_ends(self._text)
 
     def units(self, languages: Languages) -> list[Unit]:
         """Each string value. Keys, numbers and descriptions of texts are kept."""
-        values = list(_values(self._text))
-        for value in values:
+        for value in self._values:
             if value.keys == (_LOCALE,) and is_language(json.loads(value.raw), [languages.source]):
                 self._replace(value, languages.target)
-        return [self._unit(value) for value in values if self._is_text(value.keys)]
+        return [self._unit(value) for value in self._values if self._is_text(value.keys)]
 
     def content(self) -> bytes:
         """The file in its original encoding."""
@@ -73,7 +84,7 @@ class JsonDocument(UnitDocument):
         shown = json.loads(value.raw, strict=False)
         text = markers.mark_tags(shown)
         state: UnitState = "not to be translated" if _CODE.fullmatch(shown) else "open"
-        line = self._text.count("\n", 0, value.place) + 1
+        line = bisect_left(self._line_ends, value.place) + 1
         return Unit(line, text, partial(self._write, value, markers), markers, state=state)
 
     def _write(self, value: _Value, markers: Markers, translation: str) -> None:
@@ -91,13 +102,15 @@ def _is_messages(value: Any) -> bool:
 
 
 def _values(text: str) -> Iterator[_Value]:
-    """The strings in well-formed JSON, except for keys."""
+    """The strings in well-formed JSON, except for keys. Raises RecursionError for more than _MAX_LEVELS levels."""
     keys: list[str | None] = []  # current key of each object around this place; None for a list
     tokens = list(_TOKEN.finditer(text))
     for number, token in enumerate(tokens):
         sign = token[0]
         if sign in ("{", "["):
             keys.append(None)
+            if len(keys) > _MAX_LEVELS:
+                raise RecursionError
         elif sign in ("}", "]"):
             keys.pop()
         elif token["string"] is None:

@@ -7,6 +7,7 @@ otherwise the text stays untranslated.
 import operator
 import re
 import textwrap
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import accumulate
@@ -23,7 +24,7 @@ from mdit_py_plugins.footnote import footnote_plugin
 from mdit_py_plugins.front_matter import front_matter_plugin
 
 from nmt import register
-from nmt.extensions.documents.document import Unit, UnitDocument, UnitFormat, decoded
+from nmt.extensions.documents.document import Unit, UnitDocument, UnitFormat, decoded, line_ends
 from nmt.extensions.documents.formats.html import html_parts, html_units
 from nmt.extensions.documents.formats.options import DocumentOptions
 from nmt.extensions.documents.markdown_inline import (
@@ -207,6 +208,7 @@ class _Reader:
 
     def __init__(self, text: str, edits: list[tuple[int, int, Any]], languages: Languages) -> None:
         self._text, self._edits, self._languages = text, edits, languages
+        self._line_ends = line_ends(text)
         self._newline = "\r\n" if "\r\n" in text else "\n"
         self._rows = text.replace("\r\n", "\n").split("\n")
         self._starts = list(accumulate((len(row) + len(self._newline) for row in self._rows), initial=0))
@@ -252,7 +254,7 @@ class _Reader:
         """A text without tags between two positions."""
         value = Written(self._text[start:end])
         self._edits.append((start, end, value))
-        line = self._text.count("\n", 0, start) + 1
+        line = bisect_left(self._line_ends, start) + 1
         return Unit(line, value.raw, partial(_write_hidden, value, 0, end - start))
 
     def _html(self, token: Token, first: int, end: int) -> Iterator[Unit]:
@@ -274,7 +276,7 @@ class _Reader:
             value = Written(found[group])
             group = _TOML_LITERAL if group == 2 and self._rows[first].startswith("+++") else group
             self._edits.append((*span, value))
-            line = self._text.count("\n", 0, found.start()) + 1
+            line = bisect_left(self._line_ends, found.start()) + 1
             yield Unit(line, value.raw, partial(_write_yaml, value, group))
 
     def _inline(self, token: Token, row: int, context: str) -> Iterator[Unit]:

@@ -12,13 +12,13 @@ from nmt import register
 from nmt.errors import InputError
 from nmt.extensions.documents.document import Unit, UnitDocument, UnitFormat, check_charset, damaged, warn_of_language
 from nmt.extensions.documents.formats.options import DocumentOptions
-from nmt.extensions.documents.markers import WRITTEN_TAG, Markers
-from nmt.extensions.texts.placeholders import PLACEHOLDER
+from nmt.extensions.documents.markers import Markers, found_tags
+from nmt.extensions.texts.placeholders import found_placeholders
 from nmt.formats.base import Languages
 from nmt.text.corpus import BOM
 
-MESSAGE: Final = re.compile(rb"^\s*(?:#~\s*)?msgid\b", re.MULTILINE)
-PLURAL_FORMS: Final = re.compile(r"\s*nplurals\s*=\s*(\d+)\s*;\s*plural\s*=\s*([^;]+)")
+MESSAGE: Final = re.compile(rb"^[ \t\r\f\v]*(?:#~[ \t\r\f\v]*)?msgid\b", re.MULTILINE)
+PLURAL_FORMS: Final = re.compile(r"\s*nplurals\s*=\s*(\d{1,9})\s*;\s*plural\s*=\s*([^;]+)")
 GERMANIC_PLURAL: Final = (2, "(n != 1)")  # default for languages that the library does not know
 NEW_HEADER: Final = {
     "MIME-Version": "1.0",
@@ -178,8 +178,9 @@ def split_accelerator(text: str, marker: str) -> tuple[str, str]:
 
 def insert_accelerator(text: str, marker: str, key: str) -> str:
     """Insert a marker before the key, preferably at the start of a word. Without the key, insert it before the first letter."""
-    kept = [part.span() for pattern in (WRITTEN_TAG, PLACEHOLDER) for part in pattern.finditer(text)]
-    free = [i for i, c in enumerate(text) if c.isalnum() and not any(start <= i < end for start, end in kept)]
+    kept = [(start, end) for start, end, _ in found_tags(text)] + list(found_placeholders(text))
+    taken = {i for span in kept for i in range(*span)}
+    free = [i for i, c in enumerate(text) if c.isalnum() and i not in taken]
     same = [i for i in free if text[i].lower() == key.lower()]
     starts = [i for i in same if i == 0 or not text[i - 1].isalnum()]
     place = next(iter([*starts, *same, *free]), 0)

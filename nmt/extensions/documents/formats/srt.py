@@ -2,13 +2,15 @@
 
 import re
 import unicodedata
+from collections.abc import Iterator
 from functools import partial
+from itertools import groupby
 from typing import ClassVar, Final
 
 from nmt import register
 from nmt.extensions.documents.document import Unit, UnitDocument, UnitFormat, damaged, decoded
 from nmt.extensions.documents.formats.options import DocumentOptions
-from nmt.extensions.documents.markers import WRITTEN_TAG, Markers
+from nmt.extensions.documents.markers import Markers, found_tags
 from nmt.formats.base import Languages
 from nmt.text.languages import UNSPACED_LANGUAGES, base_language
 
@@ -16,9 +18,7 @@ MAX_LINE_CHARACTERS: Final = 42  # maximum per subtitle line, a usual limit amon
 TIME: Final = r"\d+:\d\d:\d\d[,.]\d{1,3}"
 TIMING: Final = re.compile(rf"\s*{TIME}\s*-->\s*{TIME}\b")
 BROKEN_TIMING: Final = re.compile(r"\s*\d[^-]*-->")
-_WORD: Final = re.compile(rf"(?:{WRITTEN_TAG.pattern}|\S)+")  # a space inside a tag does not end a word
-_SIGN: Final = re.compile(rf"{WRITTEN_TAG.pattern}|.", re.DOTALL)
-DASH: Final = re.compile(r"\s*(?:<[^<>]+>)*\s*[-–—](?:\s+|(?=\D))")  # marks a change of speaker
+DASH: Final = re.compile(r"\s*+(?:<[^<>]+>)*+\s*+[-–—](?:\s+|(?=\D))")  # marks a change of speaker
 
 # The end of a sentence or a song: the next line does not continue it. Three dots do not end a sentence.
 LINE_END: Final = re.compile(r"(?:(?<!\.)[.?!。！？؟।]|[♪♫])[\"'”’»)\]]*(?:<[^<>]+>|\{\\[^{}]*\})*$")
@@ -101,12 +101,27 @@ class SrtDocument(UnitDocument):
 
 def wrap(text: str) -> list[str]:
     """Wrap a sentence into as few lines as possible. The lines have similar lengths, at most MAX_LINE_CHARACTERS without tags."""
-    words = [piece for word in _WORD.finditer(text) for piece in _split_word(word[0])]
+    words = [piece for word in _words(text) for piece in _split_word(word)]
     lines = _fill(words, MAX_LINE_CHARACTERS)
     width = MAX_LINE_CHARACTERS
     while width > 1 and len(narrower := _fill(words, width - 1)) == len(lines):
         lines, width = narrower, width - 1
     return lines
+
+
+def _words(text: str) -> list[str]:
+    """The words of a text. A space inside a tag does not end a word."""
+    groups = groupby(_signs(text), key=str.isspace)
+    return ["".join(signs) for is_space, signs in groups if not is_space]
+
+
+def _signs(text: str) -> Iterator[str]:
+    """Yield each tag, and each character outside tags."""
+    at = 0
+    for start, end, _ in found_tags(text):
+        yield from [*text[at:start], text[start:end]]
+        at = end
+    yield from text[at:]
 
 
 def _split_word(word: str) -> list[tuple[str, str, int]]:
@@ -116,30 +131,32 @@ def _split_word(word: str) -> list[tuple[str, str, int]]:
     """
     if _width(word) <= MAX_LINE_CHARACTERS:
         return [(" ", word, _width(word))]
-    pieces = list[str]()
-    for sign in _SIGN.finditer(word):
-        if pieces and (len(sign[0]) > 1 or unicodedata.category(sign[0])[0] in "PM"):
-            pieces[-1] += sign[0]
+    groups = list[list[str]]()
+    for sign in _signs(word):
+        if groups and (len(sign) > 1 or unicodedata.category(sign)[0] in "PM"):
+            groups[-1].append(sign)
         else:
-            pieces.append(sign[0])
+            groups.append([sign])
+    pieces = map("".join, groups)
     return [(" " * (i == 0), piece, _width(piece)) for i, piece in enumerate(pieces)]
 
 
 def _fill(words: list[tuple[str, str, int]], max_width: int) -> list[str]:
     """Distribute words over lines."""
-    lines, width = [""], 0  # width of the last line
+    lines, width = [list[str]()], 0  # width of the last line
     for space, word, word_width in words:
         if lines[-1] and width + len(space) + word_width > max_width:
-            lines.append("")
+            lines.append([])
             width = 0
         space = space if lines[-1] else ""
-        lines[-1] += space + word
+        lines[-1] += [space, word]
         width += len(space) + word_width
-    return lines
+    return list(map("".join, lines))
 
 
 def _width(text: str) -> int:
-    shown = WRITTEN_TAG.sub("", text)
+    places = [0, *(place for start, end, _ in found_tags(text) for place in (start, end)), len(text)]
+    shown = "".join(text[start:end] for start, end in zip(places[::2], places[1::2], strict=True))
     return len(shown) + sum(map("WF".count, map(unicodedata.east_asian_width, shown)))  # a wide character counts as two
 
 

@@ -6,7 +6,7 @@ in 2.0 it is `translated`, the state before `reviewed`.
 
 import copy
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from lxml import etree
 
@@ -25,6 +25,7 @@ from nmt.extensions.documents.safe_xml import (
     is_empty,
     local_name,
     new_after,
+    original_codes,
     qualified,
     set_inline_text,
     texts_in_codes,
@@ -63,12 +64,17 @@ class XliffDocument(XmlFile, UnitDocument):
             warn_of_language(self._place, "source", element.get(source), languages.source)
             warn_of_language(self._place, "target", element.get(target), languages.target)
         self._target = languages.target.replace("_", "-")
-        units: list[Unit] = []
+        units, around = list[Unit](), None
         for element in self.root.iter("{*}trans-unit" if self._is_first else "{*}segment"):
+            if element.getparent() is not around:
+                around = element.getparent()
+                self._codes = original_codes(element)
             source, cut = child(element, "source"), child(element, "seg-source")
-            segments = _segments(cut)
+            segments, targets = _segments(cut), _segments(child(element, "target"))
+            statuses = _statuses(element) if segments else {}
             for segment in segments.values():
-                units.append(self._unit(element, segment, cut, segment.get("mid", "")))
+                number = segment.get("mid", "")
+                units.append(self._unit(element, segment, cut, _Segment(number, targets, statuses.get(number))))
             units += [] if source is None else texts_in_codes(source)
             if source is not None and not segments:
                 units.append(self._unit(element, source, source if cut is None else cut))
@@ -81,28 +87,26 @@ class XliffDocument(XmlFile, UnitDocument):
                 element.set(target, self._target)
         return super().content()
 
-    def _unit(self, element: Any, text: Any, last: Any, number: str | None = None) -> Unit:
+    def _unit(self, element: Any, text: Any, last: Any, segment: "_Segment | None" = None) -> Unit:
         """A unit.
 
         text: the element with its text
         last: the element that the target must follow
-        number: number of a segment; None for a whole unit
+        segment: None for a whole unit
         """
         markers = Markers()
-        keep_lines = inherited(text, XML_SPACE, "default") == "preserve" and number is None
-        source = inline_text(text, markers, XLIFF_PAIRS, keep_lines)
-        write = partial(self._write, element, last, number, markers)
+        keep_lines = inherited(text, XML_SPACE, "default") == "preserve" and segment is None
+        source = inline_text(text, markers, XLIFF_PAIRS, keep_lines, self._codes)
+        write = partial(self._write, element, last, segment, markers)
         suggest = partial(self._suggest, element) if self._is_first else None
-        return Unit(text.sourceline, source, write, markers, suggest, self._state(element, text, number))
+        return Unit(text.sourceline, source, write, markers, suggest, self._state(element, text, segment))
 
-    def _state(self, element: Any, text: Any, number: str | None) -> UnitState:
+    def _state(self, element: Any, text: Any, segment: "_Segment | None") -> UnitState:
         """Whether a unit or segment must be translated."""
-        status = _status(element, number)
-        if inherited(text, "translate", "yes") == "no" or _is_locked(element) or _is_locked(status):
+        is_locked = _is_locked(element) or (segment is not None and _is_locked(segment.status))
+        if is_locked or inherited(text, "translate", "yes") == "no":
             return "not to be translated"
-        target = child(element, "target")
-        if target is not None and number is not None:
-            target = _segments(target).get(number)
+        target = child(element, "target") if segment is None else segment.targets.get(segment.number)
         if target is None or is_empty(target, XLIFF_PAIRS):
             return "open"
         state = (child(element, "target") if self._is_first else element).get("state")
@@ -110,21 +114,21 @@ class XliffDocument(XmlFile, UnitDocument):
             return "open"
         return "already translated"
 
-    def _write(self, element: Any, last: Any, number: str | None, markers: Markers, translation: str) -> None:
+    def _write(self, element: Any, last: Any, segment: "_Segment | None", markers: Markers, translation: str) -> None:
         """Write a target, or one segment of it; see `_unit` for the arguments."""
         target = child(element, "target")
         if target is None:
             target = new_after(last, "target")
         place = target
-        if number is not None:
-            if number not in _segments(target):
+        if segment is not None:
+            if segment.number not in segment.targets:
                 _copy_segments(last, target)
-            place = _segments(target)[number]
+                segment.targets.update(_segments(target))
+            place = segment.targets[segment.number]
         set_inline_text(place, translation, markers)
-        status = _status(element, number)
-        if status is not None:  # only SDL tools record a status
-            status.set("conf", "Draft")
-            status.set("origin", "mt")
+        if segment is not None and segment.status is not None:  # only SDL tools record a status
+            segment.status.set("conf", "Draft")
+            segment.status.set("origin", "mt")
         if self._is_first:
             target.set("state", "needs-review-translation")
             target.set("state-qualifier", "leveraged-mt")
@@ -147,6 +151,18 @@ class XliffDocument(XmlFile, UnitDocument):
         self.changed = True
 
 
+class _Segment(NamedTuple):
+    """A segment of a unit.
+
+    targets: the segments of the unit's target, by number; all segments of a unit share it
+    status: see `_statuses`; None if there is none
+    """
+
+    number: str
+    targets: dict[str, Any]
+    status: Any
+
+
 def _segments(element: Any) -> dict[str, Any]:
     """The segments of a `seg-source`, or of a target copied from one, by number."""
     marks = [] if element is None else element.iter("{*}mrk")
@@ -166,10 +182,9 @@ def _copy_segments(source: Any, target: Any) -> None:
         segment.tail = tail
 
 
-def _status(element: Any, number: str | None) -> Any:
-    """The status that SDL tools record for a segment, `sdl:seg`; None if there is none."""
-    found = element.iterfind("{*}seg-defs/{*}seg") if number is not None else ()
-    return next((status for status in found if status.get("id") == number), None)
+def _statuses(element: Any) -> dict[str | None, Any]:
+    """The status that SDL tools record for each segment, `sdl:seg`, by number. The first of a number counts."""
+    return {status.get("id"): status for status in reversed(element.findall("{*}seg-defs/{*}seg"))}
 
 
 def _is_locked(element: Any) -> bool:
