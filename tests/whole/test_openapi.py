@@ -67,7 +67,7 @@ def test_every_reference_resolves_and_every_schema_is_used(document):
 
 def test_every_route_of_the_nmt_protocol_is_described_with_its_methods(document, folder):
     from nmt import registry
-        from nmt.extensions.serve.models import Models
+    from nmt.extensions.serve.models import Models
     from nmt.extensions.serve.options import ServeOptions
     from nmt.extensions.serve.protocols.own import NmtProtocol
     from nmt.extensions.serve.service import Service

@@ -48,9 +48,7 @@ class Served:
     def __init__(self, translator, **options):
         self.loop, self.translator = asyncio.new_event_loop(), translator
         self.options = ServeOptions(**options)
-        self.service = Service(
-            self.options, models.Models(self.options, registry.choose("decoder", "beam", {}))
-        )
+        self.service = Service(self.options, models.Models(self.options, registry.choose("decoder", "beam", {})))
         self.application, self.address = application(self.service), "127.0.0.1"
 
     def __call__(self, method, path, body=b"", **headers):

@@ -222,7 +222,7 @@ class Endpoint:
         answered, last_event = None, b""
         try:
             async with asyncio.timeout(self.options.timeout):
-                with _while_connected(scope):
+                with _while_connected(scope), self.metrics.running.track_inprogress():
                     answered = await self._handle(scope, headers, receive)
                     if isinstance(answered, EventStream):
                         await answered.send(send, number)

@@ -68,17 +68,20 @@ class Service:
         has_phrases = details.phrases or settings.glossary is not None
         details = details._replace(phrases=has_phrases, tags=settings.needs_attention)
         requests = in_context(requests, DocumentLines(model.pipeline.context))
+        if settings == TextSettings():  # lines, which need no steps
+            async with aclosing(self._lines(model, requests, details, max_batch_lines)) as translations:
+                async for numbered in translations:
+                    yield numbered
+            return
         texts = [text_steps(request, settings, model.pipeline) for request in requests]
         waiting: dict[int, Round] = {}
-        is_plain = settings == TextSettings()
 
         async def next_step(number: int, answer: list[Translation] | None) -> Translation | None:
-            """Run the next step in a thread if it is slow: parsing and placing tags must not delay other requests."""
-            work = partial(advance, texts[number], answer, waiting, number)
-            return work() if is_plain else await in_thread(work)
+            """Run the next step in a thread, because parsing and placing tags must not delay other requests."""
+            return await in_thread(partial(advance, texts[number], answer, waiting, number))
 
         for number, request in enumerate(requests):
-            if not (is_plain or _has_letters(request.text)):
+            if not _has_letters(request.text):
                 yield number, _unchanged(request.text)
             elif (done := await next_step(number, None)) is not None:
                 yield number, done
