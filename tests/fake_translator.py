@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
+from typing import Any
 
 from nmt.text.pipeline import Pipeline
 from nmt.translate.requests import Request
@@ -21,13 +22,15 @@ class FakeTranslator:
     """
 
     def __init__(self, batch_tokens: int = 20, replicas: int = 1) -> None:
-        self.engine = SimpleNamespace(
-            batch_tokens=batch_tokens, callers=replicas, signature="fake", without_scores=lambda: None
+        self.pipeline: Pipeline | None = None
+        self.engine: Any = SimpleNamespace(
+            pipeline=None, device="cpu", signature="fake", n_best=1, takes_phrases=False, batch_tokens=batch_tokens
         )
+        self.engine.replicas = self.engine.callers = replicas
+        self.engine.without_scores = lambda: None
         self.batches: list[list[str]] = []
         self.gate, self.held = threading.Event(), dict[str, threading.Event]()
         self.error: Exception | None = None
-        self.pipeline: Pipeline | None = None
         self.gate.set()
 
     def translate(self, requests: Sequence[Request]) -> list[Translation]:

@@ -7,9 +7,14 @@ from types import SimpleNamespace
 import pytest
 from fake_translator import FakeTranslator, until
 
+from nmt.extensions.serve.metrics import Metrics, ModelMetrics
 from nmt.extensions.serve.problems import ProblemError
 from nmt.extensions.serve.scheduler import JOIN_SECONDS, ClosedError, Scheduler
 from nmt.translate.requests import Request
+
+
+def model_metrics() -> ModelMetrics:
+    return Metrics().of_model("fake", lambda: 0, lambda: True)
 
 
 def of(*texts):
@@ -30,7 +35,7 @@ def fake():
 
 @pytest.fixture
 def scheduler(fake):
-    made = Scheduler(fake, 1000)
+    made = Scheduler(fake, 1000, model_metrics())
     yield made
     fake.gate.set()
     made.close()
@@ -137,7 +142,7 @@ def test_lines_that_nobody_waits_for_are_dropped(scheduler, fake):
 
 
 def test_a_full_queue_refuses_and_says_when_to_ask_again(fake):
-    scheduler = Scheduler(fake, 3)
+    scheduler = Scheduler(fake, 3, model_metrics())
 
     async def work():
         fake.gate.clear()
@@ -176,7 +181,7 @@ def test_lines_arrive_with_their_batch_and_closing_the_iterator_drops_the_rest(s
 
 def test_a_job_has_limited_lines_per_batch_and_other_jobs_fill_it(fake):
     fake.engine.batch_tokens = 100
-    scheduler = Scheduler(fake, 1000)
+    scheduler = Scheduler(fake, 1000, model_metrics())
 
     async def work():
         fake.gate.clear()
@@ -211,7 +216,7 @@ def test_an_error_is_reported_to_the_affected_clients(scheduler, fake):
 
 
 def test_closing_waits_for_all_threads_together(monkeypatch):
-    held = Scheduler(FakeTranslator(replicas=3), 100)
+    held = Scheduler(FakeTranslator(replicas=3), 100, model_metrics())
     threads, now, waits = held._threads, 0.0, []
 
     def join(seconds):

@@ -67,14 +67,13 @@ def test_every_reference_resolves_and_every_schema_is_used(document):
 
 def test_every_route_of_the_nmt_protocol_is_described_with_its_methods(document, folder):
     from nmt import registry
-    from nmt.extensions.serve.metrics import Metrics
     from nmt.extensions.serve.models import Models
     from nmt.extensions.serve.options import ServeOptions
     from nmt.extensions.serve.protocols.own import NmtProtocol
     from nmt.extensions.serve.service import Service
 
     options = ServeOptions(model=(str(folder / "m"),))
-    service = Service(options, Models(options, registry.choose("decoder", "beam", {})), Metrics())
+    service = Service(options, Models(options, registry.choose("decoder", "beam", {})))
     routes = NmtProtocol(options, service).routes()
     methods_of = {route.path: {method.lower() for method in route.methods - {"HEAD"}} for route in routes}
     assert {path: set(methods) for path, methods in document["paths"].items()} == methods_of

@@ -16,7 +16,6 @@ from nmt import registry
 from nmt.artefact import Artefact
 from nmt.extensions.serve import detection, models
 from nmt.extensions.serve.app import application
-from nmt.extensions.serve.metrics import Metrics
 from nmt.extensions.serve.options import ServeOptions
 from nmt.extensions.serve.protocols import libretranslate
 from nmt.extensions.serve.service import Service
@@ -72,7 +71,7 @@ class Asked:
         self.options = ServeOptions(model=tuple(map(str, paths)), **options)
 
     def service(self):
-        return Service(self.options, models.Models(self.options, registry.choose("decoder", "beam", {})), Metrics())
+        return Service(self.options, models.Models(self.options, registry.choose("decoder", "beam", {})))
 
     def lines(self, text):
         """The translation of a message of Marian's protocol."""

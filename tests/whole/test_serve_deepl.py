@@ -18,7 +18,6 @@ from nmt.artefact import Artefact
 from nmt.extensions.serve import deepl_documents, documents, glossaries, models
 from nmt.extensions.serve.app import application
 from nmt.extensions.serve.calls import Call
-from nmt.extensions.serve.metrics import Metrics
 from nmt.extensions.serve.options import ServeOptions
 from nmt.extensions.serve.service import Service
 from nmt.text.pipeline import Pipeline
@@ -49,9 +48,7 @@ class Served:
     def __init__(self, translator, **options):
         self.loop, self.translator = asyncio.new_event_loop(), translator
         self.options = ServeOptions(**options)
-        self.service = Service(
-            self.options, models.Models(self.options, registry.choose("decoder", "beam", {})), Metrics()
-        )
+        self.service = Service(self.options, models.Models(self.options, registry.choose("decoder", "beam", {})))
         self.application, self.address = application(self.service), "127.0.0.1"
 
     def __call__(self, method, path, body=b"", **headers):

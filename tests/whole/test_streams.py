@@ -15,7 +15,6 @@ from nmt.artefact import Artefact
 from nmt.errors import ResourceError, UserError
 from nmt.extensions.serve import models
 from nmt.extensions.serve.app import application
-from nmt.extensions.serve.metrics import Metrics
 from nmt.extensions.serve.options import ServeOptions
 from nmt.extensions.serve.service import STREAM_BATCH_LINES, Service
 from nmt.text.pipeline import Pipeline
@@ -45,7 +44,7 @@ def server(folder, monkeypatch):
 
     monkeypatch.setattr(models, "open_translator", open_fake)
     options = ServeOptions(model=(str(folder),))
-    made.service = Service(options, models.Models(options, registry.choose("decoder", "beam", {})), Metrics())
+    made.service = Service(options, models.Models(options, registry.choose("decoder", "beam", {})))
     made.application = application(made.service)
     return made
 

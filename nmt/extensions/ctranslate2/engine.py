@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock, Thread, current_thread, main_thread
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from nmt import registry, signals
 from nmt.artefact import Artefact
@@ -157,6 +157,14 @@ def _has_gpu() -> bool:
     return has_torch() and (Path("/dev/nvidiactl").exists() or Path("/dev/kfd").exists())
 
 
+class _Row(NamedTuple):
+    """A hypothesis of CTranslate2, with nmt's score. pieces: without EOS; log_prob: in nats, including EOS"""
+
+    pieces: Sequence[str]
+    log_prob: float
+    score: float
+
+
 class Watcher:
     """A thread that waits for batches. The main thread must not call `result`, which no signal can interrupt."""
 
@@ -216,6 +224,9 @@ class CTranslate2Engine(SearchEngine):
         if self._settings["use_vmap"] and self._settings["beam_size"] > 1:
             usual = MAP_BATCH_TOKENS
         self.batch_tokens = usual if options.batch_tokens == "auto" else options.batch_tokens
+        self._unsearched = {
+            self.pipeline.target.piece(token) for token in (PAD, BOS)
+        }  # nmt's search never writes these
         self._torch = cache(open_torch) if open_torch else None
         self._watcher = cache(Watcher)
         log.detail(f"engine ctranslate2: {quoted(folder)}")
@@ -289,7 +300,7 @@ class CTranslate2Engine(SearchEngine):
 
         return retry_split(work, len(lines)) if lines else ([], "")
 
-    def _replace_empty(self, lines: Sequence[EncodedLine], found: list[list[Hypothesis]]) -> None:
+    def _replace_empty(self, lines: Sequence[EncodedLine], found: list[list[_Row]]) -> None:
         """Search again with at least one token if a hypothesis is empty.
 
         Unlike nmt's search, CTranslate2 then distributes the probability of the empty hypothesis among the other hypotheses.
@@ -300,71 +311,72 @@ class CTranslate2Engine(SearchEngine):
             i: hypothesis.log_prob
             for i, row in enumerate(found)
             for hypothesis in row
-            if not hypothesis.tokens and hypothesis.log_prob < MAX_EMPTY_NATS
+            if not hypothesis.pieces and hypothesis.log_prob < MAX_EMPTY_NATS
         }
         again = self._together(list(log_probs), lines)
         for i, result in zip(again, self._submit([lines[i] for i in again], min_length=1), strict=True):
             if i in log_probs:
                 found[i] = self._hypotheses(result.result(), math.log1p(-math.exp(log_probs[i])))
 
-    def _search_alone(self, lines: Sequence[EncodedLine], found: list[list[Hypothesis]]) -> None:
+    def _search_alone(self, lines: Sequence[EncodedLine], found: list[list[_Row]]) -> None:
         """Search lines again, one by one, if a hypothesis exceeds its line's limit: CTranslate2 has only one limit per batch."""
         limits = [self.search_options.limit(len(line.source)) for line in lines]
-        long = [i for i, row in enumerate(found) if any(len(hypothesis.tokens) > limits[i] for hypothesis in row)]
+        long = [i for i, row in enumerate(found) if any(len(hypothesis.pieces) > limits[i] for hypothesis in row)]
         for i, [result] in [(i, self._submit([lines[i]])) for i in long]:
             alone = [self._hypotheses(result.result())]
             self._replace_empty([lines[i]], alone)
             found[i] = alone[0]
 
-    def _candidates(self, line: EncodedLine, hypotheses: Sequence[Hypothesis]) -> list[Candidate] | Failure | None:
+    def _candidates(self, line: EncodedLine, hypotheses: Sequence[_Row]) -> list[Candidate] | Failure | None:
         """The hypothesis that nmt's score ranks first; None if nmt's search would not allow one of the hypotheses."""
         limit = self.search_options.limit(len(line.source))
         if self._torch is None:
-            hypotheses = [each for each in hypotheses if len(each.tokens) <= limit] or hypotheses
+            hypotheses = [each for each in hypotheses if len(each.pieces) <= limit] or hypotheses
         if self._torch is None or self._settings["beam_size"] == 1:
             hypotheses = [self._ended(line, hypothesis, limit) for hypothesis in hypotheses]
-        if self._torch is not None and not all(self._is_allowed(hypothesis.tokens, limit) for hypothesis in hypotheses):
+        if self._torch is not None and not all(self._is_allowed(hypothesis.pieces, limit) for hypothesis in hypotheses):
             return None
         best = max(hypotheses, key=lambda hypothesis: hypothesis.score)
         if self._settings["return_scores"] and not math.isfinite(best.score):
             return NOT_FINITE
-        return [Candidate.of(best, self.pipeline.target)]
+        tokens = self._model.tokens(best.pieces)
+        return [Candidate.of(Hypothesis(tokens, best.log_prob, best.score), self.pipeline.target)]
 
-    def _ended(self, line: EncodedLine, hypothesis: Hypothesis, limit: int) -> Hypothesis:
+    def _ended(self, line: EncodedLine, hypothesis: _Row, limit: int) -> _Row:
         """Truncate the only hypothesis of a line at the maximum length and add the probability of EOS, as nmt's search does.
 
         The probability ignores the vocabulary map.
         limit: maximum length in tokens
         """
-        tokens = hypothesis.tokens[:limit]
-        if len(tokens) == len(hypothesis.tokens) or PAD in tokens or BOS in tokens:
+        pieces = hypothesis.pieces[:limit]
+        if len(pieces) == len(hypothesis.pieces) or not self._unsearched.isdisjoint(pieces):
             return hypothesis
         if not self._settings["return_scores"]:
-            return self._scored(tokens, math.nan)
-        [log_probs] = self._model.log_probs([line.source], [tokens])
-        return self._scored(tokens, math.fsum(log_probs))
+            return self._scored(pieces, math.nan)
+        [log_probs] = self._model.log_probs([line.source], [self._model.tokens(pieces)])
+        return self._scored(pieces, math.fsum(log_probs))
 
-    def _is_allowed(self, tokens: Sequence[int], limit: int) -> bool:
+    def _is_allowed(self, pieces: Sequence[str], limit: int) -> bool:
         """Whether nmt's search allows a hypothesis. CTranslate2 has such limits too, but they would change the probabilities."""
-        return self.search_options.min_length <= len(tokens) <= limit and PAD not in tokens and BOS not in tokens
+        return self.search_options.min_length <= len(pieces) <= limit and self._unsearched.isdisjoint(pieces)
 
-    def _hypotheses(self, result: Any, more_nats: float = 0.0) -> list[Hypothesis]:
-        """Convert CTranslate2's hypotheses, and replace its length penalty with nmt's.
+    def _hypotheses(self, result: Any, more_nats: float = 0.0) -> list[_Row]:
+        """Read CTranslate2's hypotheses, and replace its length penalty with nmt's.
 
         more_nats: added to each log-probability
         """
         exponent = self._settings["length_penalty"]
         scores = result.scores if self._settings["return_scores"] else [math.nan] * len(result.hypotheses)
         return [
-            self._scored(self._model.tokens(pieces), score * (len(pieces) + 1) ** exponent + more_nats)
+            self._scored(pieces, score * (len(pieces) + 1) ** exponent + more_nats)
             for pieces, score in zip(result.hypotheses, scores, strict=True)
         ]
 
-    def _scored(self, tokens: Sequence[int], log_prob: float) -> Hypothesis:
+    def _scored(self, pieces: Sequence[str], log_prob: float) -> _Row:
         """A hypothesis with nmt's score. log_prob: in nats, including EOS"""
         is_beam = isinstance(self.search_options, BeamOptions)
-        divisor: float = self.search_options.divisor(len(tokens) + 1) if is_beam else 1.0
-        return Hypothesis(list(tokens), log_prob, log_prob / divisor)
+        divisor: float = self.search_options.divisor(len(pieces) + 1) if is_beam else 1.0
+        return _Row(pieces, log_prob, log_prob / divisor)
 
     def _completed(
         self, lines: Sequence[EncodedLine], outcomes: Sequence[list[Candidate] | Failure | None]

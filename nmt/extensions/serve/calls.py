@@ -222,7 +222,7 @@ class Endpoint:
         answered, last_event = None, b""
         try:
             async with asyncio.timeout(self.options.timeout):
-                with _while_connected(scope):
+                with _while_connected(scope), self.metrics.running.track_inprogress():
                     answered = await self._handle(scope, headers, receive)
                     if isinstance(answered, EventStream):
                         await answered.send(send, number)
@@ -319,8 +319,7 @@ def record(
     protocol: name of the protocol in the metrics
     """
     seconds = time.monotonic() - began
-    metrics.requests.labels(protocol, str(status)).inc()
-    metrics.seconds.labels(protocol).observe(seconds)
+    metrics.count(protocol, status, seconds)
     if options.access_log:
         asked = f"{scope['method']} {quoted(scope['path'])}"
         log.info(f"{client_address(scope)} {number} {asked} {status} {1000 * seconds:.0f} ms")

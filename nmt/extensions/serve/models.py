@@ -17,6 +17,7 @@ from nmt.artefact import Artefact
 from nmt.engines.base import kind_of_folder
 from nmt.errors import ResourceError, UserError, one_line, quoted
 from nmt.extensions.serve.codes import code_distance, standard_code
+from nmt.extensions.serve.metrics import CountingEngine, Metrics
 from nmt.extensions.serve.options import ServeOptions
 from nmt.extensions.serve.problems import ProblemError, busy
 from nmt.extensions.serve.scheduler import ClosedError, NumberedTranslation, Scheduler
@@ -62,12 +63,13 @@ class ServedModel:
     last_used: time of the last request, by time.monotonic
     """
 
-    def __init__(self, name: str, path: Path, options: ServeOptions, part: Part) -> None:
+    def __init__(self, name: str, path: Path, options: ServeOptions, part: Part, metrics: Metrics) -> None:
         """Read the text pipeline but not the weights. Raises ArtefactError."""
         self.name, self.path, self.options, self.part = name, path, options, part
         folder = find_model(path)
         self.pipeline = Pipeline.load(Artefact(folder, kind_of_folder(folder)))
         self.last_used = 0.0
+        self.metrics = metrics.of_model(name, lambda: self.waiting_lines, lambda: self.is_loaded)
         self._schedulers: dict[Details, Scheduler] = {}
         self._shared = SharedModels()
         self._loads: dict[Details, asyncio.Task[Scheduler]] = {}
@@ -154,7 +156,8 @@ class ServedModel:
         if not details.scores:
             translator.engine.without_scores()
         log.info(f"{self.name}: loaded in {time.monotonic() - began:.1f} s ({translator.engine.signature})")
-        return Scheduler(translator, self.options.max_waiting)
+        translator.engine = CountingEngine(translator.engine, self.metrics)
+        return Scheduler(translator, self.options.max_waiting, self.metrics)
 
     async def reload(self) -> None:
         """Reload the model for all details. The old model translates until the new one is loaded, and stays if loading fails."""
@@ -178,16 +181,16 @@ class ServedModel:
 
 
 class Models:
-    """All models of the server, found by name or by direction."""
+    """All models of the server, found by name or by direction. They report to the server's metrics."""
 
     def __init__(self, options: ServeOptions, part: Part) -> None:
         """Read all text pipelines. Raises UserError for two models with the same name."""
-        self.options, self.by_name = options, dict[str, ServedModel]()
+        self.options, self.by_name, self.metrics = options, dict[str, ServedModel](), Metrics()
         for given in options.model:
             name, folder = _named(given)
             if name in self.by_name:
                 raise UserError(f"--model {quoted(given)}: another model has the same name (use NAME=FOLDER)")
-            self.by_name[name] = ServedModel(name, folder, options, part)
+            self.by_name[name] = ServedModel(name, folder, options, part, self.metrics)
 
     def find(self, name: str | None = None, source: str | None = None, target: str | None = None) -> ServedModel:
         """The model with this name, or the model whose languages are closest to a direction. Raises ProblemError."""

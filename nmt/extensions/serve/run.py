@@ -16,7 +16,6 @@ from nmt.extensions.serve.access import trusted_proxies
 from nmt.extensions.serve.app import application
 from nmt.extensions.serve.calls import unless
 from nmt.extensions.serve.connections import BACKLOG, IDLE_SECONDS, Connection, SocketConnection, open_door
-from nmt.extensions.serve.metrics import Metrics
 from nmt.extensions.serve.models import Models
 from nmt.extensions.serve.options import ServeOptions
 from nmt.extensions.serve.scheduler import ClosedError
@@ -54,8 +53,7 @@ def run_server(options: ServeOptions, part: Part) -> int:
     Raises ResourceError if the address is in use, and UserError for invalid options or models.
     """
     proxies = trusted_proxies(options)
-    models = Models(options, part)
-    service = Service(options, models, Metrics())
+    service = Service(options, Models(options, part))
     for name in ("uvicorn", "asyncio"):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [ServerMessages()], False

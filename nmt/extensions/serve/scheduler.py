@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
+from nmt.extensions.serve.metrics import ModelMetrics
 from nmt.extensions.serve.problems import busy
 from nmt.log import log
 from nmt.translate.requests import Request
@@ -42,6 +43,7 @@ class _Job:
     done: queue from the threads to the waiting event loop, with the translated lines of each batch or the error that ends the job
     max_batch_lines: maximum number of the job's lines in one batch
     next: index of the first line that no thread has taken
+    since: time of arrival, by time.monotonic
     """
 
     requests: Sequence[Request]
@@ -49,6 +51,7 @@ class _Job:
     done: "asyncio.Queue[list[NumberedTranslation] | Exception]" = field(default_factory=asyncio.Queue)
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     next: int = 0
+    since: float = field(default_factory=time.monotonic)
 
     @property
     def is_long(self) -> bool:
@@ -63,10 +66,11 @@ class Scheduler:
     """The queue of one Translator, with the threads that translate its lines.
 
     max_lines: maximum number of waiting lines of all clients
+    metrics: of the model
     """
 
-    def __init__(self, translator: Translator, max_lines: int) -> None:
-        self.translator, self.max_lines = translator, max_lines
+    def __init__(self, translator: Translator, max_lines: int, metrics: ModelMetrics) -> None:
+        self.translator, self.max_lines, self.metrics = translator, max_lines, metrics
         self.waiting_lines = 0
         self._batch_characters = translator.engine.batch_tokens * MIN_CHARACTERS_PER_TOKEN
         self._short, self._long = deque[_Job](), deque[_Job]()
@@ -158,7 +162,10 @@ class Scheduler:
                 continue
             finally:
                 self._end_batch(batch)
-            share = (time.monotonic() - began) / len(batch)
+            seconds = time.monotonic() - began
+            self.metrics.inference_seconds.observe(seconds)
+            self.metrics.batch_lines.observe(len(batch))
+            share = seconds / len(batch)
             self._seconds_per_line += 0.1 * (share - self._seconds_per_line)
             done_by_job: dict[_Job, list[NumberedTranslation]] = {}
             for (job, i), translation in zip(batch, translations, strict=True):
@@ -204,6 +211,8 @@ class Scheduler:
         later: list[_Job] = []  # jobs with more lines, but not for this batch
         while queue and characters < most:
             job = queue.popleft()
+            if not job.next:
+                self.metrics.queue_seconds.observe(time.monotonic() - job.since)
             batch.append((job, job.next))
             characters += _characters(job.requests[job.next])
             job.next += 1

@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 from nmt.extensions.serve.calls import Endpoint, Gate
 from nmt.extensions.serve.codes import code_distance, nearest_code, standard_code
 from nmt.extensions.serve.detection import likely_languages
-from nmt.extensions.serve.metrics import Metrics
 from nmt.extensions.serve.models import Details, Models, ServedModel, in_thread
 from nmt.extensions.serve.options import ServeOptions
 from nmt.extensions.serve.problems import ProblemError
@@ -46,13 +45,11 @@ class Choice(NamedTuple):
 class Service:
     """Translates for all protocols. Its methods raise ProblemError."""
 
-    def __init__(self, options: ServeOptions, models: Models, metrics: Metrics) -> None:
-        self.options, self.models, self.metrics = options, models, metrics
+    def __init__(self, options: ServeOptions, models: Models) -> None:
+        self.options, self.models, self.metrics = options, models, models.metrics
         self.gate = Gate(options)
-        self.endpoint = partial(Endpoint, options, metrics, self.gate)
+        self.endpoint = partial(Endpoint, options, self.metrics, self.gate)
         self.characters = 0  # number of characters translated since the server started
-        for model in models.by_name.values():
-            metrics.watch(model.name, partial(getattr, model, "waiting_lines"), partial(getattr, model, "is_loaded"))
 
     async def stream_texts(
         self,
@@ -71,17 +68,20 @@ class Service:
         has_phrases = details.phrases or settings.glossary is not None
         details = details._replace(phrases=has_phrases, tags=settings.needs_attention)
         requests = in_context(requests, DocumentLines(model.pipeline.context))
+        if settings == TextSettings():  # lines, which need no steps
+            async with aclosing(self._lines(model, requests, details, max_batch_lines)) as translations:
+                async for numbered in translations:
+                    yield numbered
+            return
         texts = [text_steps(request, settings, model.pipeline) for request in requests]
         waiting: dict[int, Round] = {}
-        is_plain = settings == TextSettings()
 
         async def next_step(number: int, answer: list[Translation] | None) -> Translation | None:
-            """Run the next step in a thread if it is slow: parsing and placing tags must not delay other requests."""
-            work = partial(advance, texts[number], answer, waiting, number)
-            return work() if is_plain else await in_thread(work)
+            """Run the next step in a thread, because parsing and placing tags must not delay other requests."""
+            return await in_thread(partial(advance, texts[number], answer, waiting, number))
 
         for number, request in enumerate(requests):
-            if not (is_plain or _has_letters(request.text)):
+            if not _has_letters(request.text):
                 yield number, _unchanged(request.text)
             elif (done := await next_step(number, None)) is not None:
                 yield number, done
@@ -104,9 +104,6 @@ class Service:
         self, model: ServedModel, requests: Sequence[Request], details: Details, max_batch_lines: int
     ) -> AsyncGenerator[NumberedTranslation, None]:
         """Yield the translations of one-line requests. If a retry search fails, the remaining translations contain its error."""
-        num_lines, num_characters = (
-            counter.labels(model.name) for counter in (self.metrics.lines, self.metrics.characters)
-        )
         left = set(range(len(requests)))
         try:
             self._check(requests, contexts=False)
@@ -115,8 +112,8 @@ class Service:
                     left.remove(number)
                     length = len(requests[number].text)
                     self.characters += length
-                    num_lines.inc()
-                    num_characters.inc(length)
+                    model.metrics.lines.inc()
+                    model.metrics.characters.inc(length)
                     yield number, translation
         except ProblemError as error:
             if not details.repair:
