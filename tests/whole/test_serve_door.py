@@ -189,6 +189,20 @@ def test_endless_headers_and_trailers_are_cut_off(server):
     assert server.ask("GET", "/health")[0] == 200
 
 
+def test_closed_connections_leave_nothing_in_memory(server):
+    def resident() -> int:
+        return int(Path(f"/proc/{server.process.pid}/statm").read_text().split()[1]) * resource.getpagesize()
+
+    for first in (HEAD, HEAD + b"Transfer-Encoding: chunked\r\n\r\n"):
+        before = 0
+        for number in range(150):
+            with raw(server) as connection, suppress(OSError):
+                connection.sendall(first + (b"X: y\r\n" if first == HEAD else b"1\r\nx\r\n") * 50_000)
+                answer_of(connection)
+            before = resident() if number == 50 else before
+        assert resident() - before < 50 << 20
+
+
 def test_a_client_that_offers_http_2_is_answered_in_http_1(server):
     """Java's client does so, with the body right behind the headers."""
     body = json.dumps({"text": LINE}).encode()
@@ -217,7 +231,6 @@ def test_a_body_in_chunks_of_one_byte_delays_nobody(server):
             connection = stack.enter_context(raw(server))
             with suppress(OSError):
                 connection.sendall(small + b"1\r\nx\r\n" * 200_000)
-            assert b" 400 " in answer_of(connection) or True
         assert server.ask("GET", "/health")[0] == 200
 
 

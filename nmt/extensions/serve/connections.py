@@ -108,15 +108,15 @@ class Connection(HttpToolsProtocol):
         self._last: object = None
         self._unread_bytes = 0  # size of the write buffer at the last check, if writing was paused
         self._overhead_bytes = 0  # received for the current request, minus twice its body
-        if self.door.enter(self):
-            self.loop.call_later(IDLE_SECONDS, self._look)
-        else:
+        self._timer = self.loop.call_later(IDLE_SECONDS, self._look)
+        if not self.door.enter(self):
             transport.write(FULL)
             transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.door.leave(self)
         super().connection_lost(exc)
+        self._timer.cancel()  # it would keep the headers of a flood of closed connections in memory
         self._lost.set_result(None)
 
     def data_received(self, data: bytes) -> None:
@@ -143,6 +143,7 @@ class Connection(HttpToolsProtocol):
             return
         if self._should_upgrade():
             self.door.leave(self)
+            self._timer.cancel()
             self.handle_websocket_upgrade()
             return
         method, headers = self.parser.get_method(), self.headers
@@ -191,8 +192,6 @@ class Connection(HttpToolsProtocol):
 
     def _look(self) -> None:
         """Close the connection if nothing has happened since the last check. WebSockets use pings instead."""
-        if self.transport.get_protocol() is not self:
-            return
         unread_bytes = self.transport.get_write_buffer_size() if self.flow.write_paused else 0
         if unread_bytes and unread_bytes == self._unread_bytes:
             self.transport.abort()  # `close` would wait until the client has read everything
@@ -204,7 +203,7 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
             return
         self._last, self._unread_bytes = self.cycle, unread_bytes
-        self.loop.call_later(IDLE_SECONDS, self._look)
+        self._timer = self.loop.call_later(IDLE_SECONDS, self._look)
 
 
 class SocketConnection(WebSocketsSansIOProtocol):
