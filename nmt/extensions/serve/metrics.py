@@ -10,8 +10,8 @@ from nmt.translate.engine import BatchOutcome, EncodedLine, SearchEngine
 from nmt.translate.results import Failure, PairScore
 from nmt.version import __version__
 
-SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
-LINES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+DURATION_BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+BATCH_BOUNDS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 FAILURES: Final = {
     401: "key",
     403: "key",
@@ -53,7 +53,7 @@ class Metrics:
         self.running = Gauge("nmt_running_requests", "Requests that are being answered", registry=self._registry)
         self._requests = self._counter("nmt_requests", "Requests", "protocol", "status")
         self._failures = self._counter("nmt_failures", "Requests that failed, by kind of failure", "protocol", "kind")
-        self._seconds = self._histogram("nmt_request_seconds", "Seconds per request", SECONDS, "protocol")
+        self._seconds = self._histogram("nmt_request_seconds", "Seconds per request", DURATION_BOUNDS, "protocol")
         self._waiting = self._gauge("nmt_waiting_lines", "Lines waiting for translation", "model")
         self._loaded = self._gauge("nmt_model_loaded", "Whether a model is loaded", "model")
         self._of_models: dict[str, Any] = {
@@ -61,9 +61,13 @@ class Metrics:
             "characters": self._counter("nmt_characters", "Translated characters", "model"),
             "source_tokens": self._counter("nmt_source_tokens", "Source tokens that were translated", "model"),
             "target_tokens": self._counter("nmt_target_tokens", "Tokens of the best translations", "model"),
-            "queue_seconds": self._histogram("nmt_queue_seconds", "Seconds in the queue per request", SECONDS, "model"),
-            "inference_seconds": self._histogram("nmt_inference_seconds", "Seconds per batch", SECONDS, "model"),
-            "batch_lines": self._histogram("nmt_batch_lines", "Lines per batch", LINES, "model"),
+            "queue_seconds": self._histogram(
+                "nmt_queue_seconds", "Seconds in the queue per request", DURATION_BOUNDS, "model"
+            ),
+            "inference_seconds": self._histogram(
+                "nmt_inference_seconds", "Seconds per batch", DURATION_BOUNDS, "model"
+            ),
+            "batch_lines": self._histogram("nmt_batch_lines", "Lines per batch", BATCH_BOUNDS, "model"),
         }
 
     def of_model(self, name: str, waiting: Callable[[], int], is_loaded: Callable[[], bool]) -> ModelMetrics:
