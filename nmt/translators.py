@@ -85,12 +85,8 @@ def open_translator(
     files of filters and passes.
     """
     filter_texts = texts_of_all(options)  # called only once, because a file can be a pipe
-    names, is_served, shared, world = (
-        list(map(str, models)),
-        shared is not None,
-        shared or SharedModels(),
-        world or World(),
-    )
+    is_served = shared is not None
+    names, shared, world = list(map(str, models)), shared or SharedModels(), world or World()
     if options.model_weights and len(names) == 1:
         raise UserError("--model-weights needs several models (add another --model, or drop --model-weights)")
     entries = registry.active("pass", options)
