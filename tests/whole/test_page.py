@@ -286,6 +286,44 @@ def test_the_page_waits_for_a_server_that_restarts(folder, server, tmp_path):
 
 
 @pytest.mark.browser
+def test_the_page_waits_as_long_as_the_rate_limit_says(folder, server, tmp_path):
+    limited = serving(folder, "--model", folder / "en-de", "--requests-per-minute=30")
+    with limited as busy, opened(busy.port, tmp_path) as page:
+        while busy.ask("POST", "/page/sentences", {"text": "Ban.", "target": "de"})[0] != 429:
+            pass
+        page.fill("#source", "Ban des.")
+        page.wait_for_selector("#countdown:not([hidden])")
+        assert "too many requests" in page.inner_text("#status")
+        done(page)
+        assert page.locator(".pending").count() == 0 and page.is_hidden("#countdown")
+
+
+@pytest.mark.browser
+def test_candidates_and_attention_unfold_and_the_panes_scroll_together(server, tmp_path):
+    panes = "['source', 'mirror', 'target'].map(id => document.getElementById(id))"
+    share = f"{panes}.map(pane => pane.scrollTop / (pane.scrollHeight - pane.clientHeight))"
+    text = " ".join(WORDS[:5])
+    with opened(server.port, tmp_path) as page:
+        page.select_option("#from", "en")
+        enter(page, text)
+        page.click("#details summary")
+        page.wait_for_selector("#attention td[title]")
+        assert page.locator("#attention thead th").all_inner_texts() == text.split()
+        page.click("#candidates li:nth-child(2) button")
+        page.wait_for_selector("#candidates li:nth-child(2) button[aria-pressed=true]")
+        assert shown(page) in page.inner_text("#candidates li:nth-child(2)")
+        page.click("#details summary")
+        low = page.evaluate("document.querySelector('.panes').offsetHeight")
+        enter(page, "\n".join(WORDS * 3))
+        assert page.evaluate("document.querySelector('.panes').offsetHeight") > low
+        for pane in ("source", "target"):
+            page.evaluate(f"document.getElementById('{pane}').scrollTop = {500 if pane == 'source' else 200}")
+            page.wait_for_timeout(500)
+            shares = page.evaluate(share)
+            assert max(shares) - min(shares) < 0.02 < min(shares)
+
+
+@pytest.mark.browser
 def test_a_narrow_page_without_storage_translates_and_keeps_a_history(folder, server, tmp_path):
     (folder / "keys").write_text("secret\n")
     forbidden = "Object.defineProperty(window, '{}', {{ get() {{ throw new DOMException('no', 'SecurityError'); }} }});"
