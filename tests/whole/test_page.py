@@ -248,6 +248,33 @@ def test_the_last_answer_is_shown_after_quick_typing_and_markup_stays_text(serve
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+LATE = """
+const send = window.fetch;
+let number = 0;
+window.fetch = (path, options) => {
+  const milliseconds = String(path).includes("sentences") && !number++ ? 2500 : 0;
+  return new Promise((resolve) => setTimeout(resolve, milliseconds)).then(() => send(path, { ...options, signal: undefined }));
+};
+"""  # the first answer arrives after the second one, even if nobody waits for it
+
+
+@pytest.mark.browser
+def test_a_late_answer_never_replaces_a_newer_one(server, tmp_path):
+    wanted = server.translate(text=WORDS[1], model="en-de", split=True)["translations"][0]["translation"]
+    with opened(server.port, tmp_path) as page:
+        page.add_init_script(LATE)
+        page.reload()
+        page.wait_for_selector("#to option", state="attached")
+        page.select_option("#from", "en")
+        page.fill("#source", " ".join(WORDS[2:6]))
+        page.wait_for_timeout(700)
+        page.fill("#source", WORDS[1])
+        page.wait_for_timeout(1200)
+        assert shown(page) == wanted
+        page.wait_for_timeout(2000)
+        assert shown(page) == wanted
+
+
 @pytest.mark.browser
 def test_the_keyboard_alone_reaches_a_word_and_chooses_an_alternative(server, tmp_path):
     with opened(server.port, tmp_path) as page:
@@ -258,6 +285,7 @@ def test_the_keyboard_alone_reaches_a_word_and_chooses_an_alternative(server, tm
         page.focus("#source")
         for key in ("Tab", "Tab", "ArrowDown", "Home", "Enter"):
             page.keyboard.press(key)
+        assert page.locator("#target [tabindex='0']").count() == 1
         page.wait_for_selector("#alternatives [role=option]")
         page.keyboard.press("Escape")
         assert shown(page) == before and page.evaluate("document.activeElement.className") == "word"
