@@ -248,6 +248,33 @@ def test_the_last_answer_is_shown_after_quick_typing_and_markup_stays_text(serve
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+LATE = """
+const send = window.fetch;
+let number = 0;
+window.fetch = (path, options) => {
+  const milliseconds = String(path).includes("sentences") && !number++ ? 2500 : 0;
+  return new Promise((resolve) => setTimeout(resolve, milliseconds)).then(() => send(path, { ...options, signal: undefined }));
+};
+"""  # the first answer arrives after the second one, even if nobody waits for it
+
+
+@pytest.mark.browser
+def test_a_late_answer_never_replaces_a_newer_one(server, tmp_path):
+    wanted = server.translate(text=WORDS[1], model="en-de", split=True)["translations"][0]["translation"]
+    with opened(server.port, tmp_path) as page:
+        page.add_init_script(LATE)
+        page.reload()
+        page.wait_for_selector("#to option", state="attached")
+        page.select_option("#from", "en")
+        page.fill("#source", " ".join(WORDS[2:6]))
+        page.wait_for_timeout(700)
+        page.fill("#source", WORDS[1])
+        page.wait_for_timeout(1200)
+        assert shown(page) == wanted
+        page.wait_for_timeout(2000)
+        assert shown(page) == wanted
+
+
 @pytest.mark.browser
 def test_the_keyboard_alone_reaches_a_word_and_chooses_an_alternative(server, tmp_path):
     with opened(server.port, tmp_path) as page:
@@ -258,6 +285,7 @@ def test_the_keyboard_alone_reaches_a_word_and_chooses_an_alternative(server, tm
         page.focus("#source")
         for key in ("Tab", "Tab", "ArrowDown", "Home", "Enter"):
             page.keyboard.press(key)
+        assert page.locator("#target [tabindex='0']").count() == 1
         page.wait_for_selector("#alternatives [role=option]")
         page.keyboard.press("Escape")
         assert shown(page) == before and page.evaluate("document.activeElement.className") == "word"
@@ -283,6 +311,44 @@ def test_the_page_waits_for_a_server_that_restarts(folder, server, tmp_path):
         with serving(folder, "--model", folder / "en-de", f"--port={first.port}"):
             done(page)
             assert page.locator(".sentence").count() == 2 and page.locator("#status.error").count() == 0
+
+
+@pytest.mark.browser
+def test_the_page_waits_as_long_as_the_rate_limit_says(folder, server, tmp_path):
+    limited = serving(folder, "--model", folder / "en-de", "--requests-per-minute=30")
+    with limited as busy, opened(busy.port, tmp_path) as page:
+        while busy.ask("POST", "/page/sentences", {"text": "Ban.", "target": "de"})[0] != 429:
+            pass
+        page.fill("#source", "Ban des.")
+        page.wait_for_selector("#countdown:not([hidden])")
+        assert "too many requests" in page.inner_text("#status")
+        done(page)
+        assert page.locator(".pending").count() == 0 and page.is_hidden("#countdown")
+
+
+@pytest.mark.browser
+def test_candidates_and_attention_unfold_and_the_panes_scroll_together(server, tmp_path):
+    panes = "['source', 'mirror', 'target'].map(id => document.getElementById(id))"
+    share = f"{panes}.map(pane => pane.scrollTop / (pane.scrollHeight - pane.clientHeight))"
+    text = " ".join(WORDS[:5])
+    with opened(server.port, tmp_path) as page:
+        page.select_option("#from", "en")
+        enter(page, text)
+        page.click("#details summary")
+        page.wait_for_selector("#attention td[title]")
+        assert page.locator("#attention thead th").all_inner_texts() == text.split()
+        page.click("#candidates li:nth-child(2) button")
+        page.wait_for_selector("#candidates li:nth-child(2) button[aria-pressed=true]")
+        assert shown(page) in page.inner_text("#candidates li:nth-child(2)")
+        page.click("#details summary")
+        low = page.evaluate("document.querySelector('.panes').offsetHeight")
+        enter(page, "\n".join(WORDS * 3))
+        assert page.evaluate("document.querySelector('.panes').offsetHeight") > low
+        for pane in ("source", "target"):
+            page.evaluate(f"document.getElementById('{pane}').scrollTop = {500 if pane == 'source' else 200}")
+            page.wait_for_timeout(500)
+            shares = page.evaluate(share)
+            assert max(shares) - min(shares) < 0.02 < min(shares)
 
 
 @pytest.mark.browser

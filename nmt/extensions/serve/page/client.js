@@ -33,6 +33,7 @@ export async function ask(path, body, signal) {
     throw error.name === "AbortError" ? error : unreachable();
   });
   if (!response.ok) throw await failure(response);
+  signal?.throwIfAborted();
   return response;
 }
 
@@ -57,7 +58,11 @@ function sentence(text) {
   return message[0].toUpperCase() + message.slice(1) + (/[.!?)]$/.test(message) ? "" : ".");
 }
 
-export const json = async (path, body, signal) => (await ask(path, body, signal)).json();
+export async function json(path, body, signal) {
+  const content = await (await ask(path, body, signal)).json();
+  signal?.throwIfAborted(); // a late answer is none
+  return content;
+}
 
 // Yield the name and the content of each server-sent event as soon as it arrives.
 export async function* events(path, body, signal) {
@@ -67,6 +72,7 @@ export async function* events(path, body, signal) {
     const { value, done } = await reader.read().catch((error) => {
       throw error.name === "AbortError" ? error : unreachable();
     });
+    signal?.throwIfAborted();
     if (done) return;
     const parts = (text + value).split("\n\n");
     text = parts.pop();

@@ -194,7 +194,7 @@ function finish() {
   if (failed) say(`${sentences(failed)} could not be translated. Choose one to see why.`, "error");
   else if (warned) say(`Warnings about ${sentences(warned)}. Choose one to read it.`, "warning");
   else if (text.model !== null || !text.sentences.length) say("");
-  pane.ensureStop();
+  pane.complete();
   drawButtons();
   settle();
 }

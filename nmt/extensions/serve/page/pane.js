@@ -35,7 +35,7 @@ export function lay(found, after, targetLanguage) {
   pane.replaceChildren(...(found.length ? paragraphs : []));
   stop = null;
   mark(-1);
-  follow(source, pane);
+  align(source, pane);
 }
 
 function place(paragraphs, gap) {
@@ -85,8 +85,9 @@ export function focusWord(i, j) {
   reach(i, j)?.focus();
 }
 
-// Once there is a translation, TAB leads into it.
-export function ensureStop() {
+// The translation is complete: TAB leads into it, and it follows the place where someone types.
+export function complete() {
+  if (document.activeElement === source) align(source, pane);
   if (!stop) for (let i = 0; i < sentences.length && !reach(i, 0); i++);
 }
 
@@ -157,15 +158,20 @@ pane.addEventListener("focusin", (event) => {
 pane.addEventListener("focusout", (event) => event.relatedTarget?.closest("#alternatives") || mark(-1));
 
 // The panes scroll together, by the share of the text that is above.
-let leader = null; // the pane that the user scrolls
-function follow(from, to) {
-  if (leader && leader !== from) return;
-  leader = from;
+const echoes = new Map(); // positions that `align` has set, whose scroll events mean nothing
+
+function align(from, to) {
   const share = from.scrollTop / Math.max(from.scrollHeight - from.clientHeight, 1);
   to.scrollTop = share * (to.scrollHeight - to.clientHeight);
-  clearTimeout(follow.timer);
-  follow.timer = setTimeout(() => (leader = null), 150);
+  echoes.set(to, to.scrollTop);
 }
+
+function follow(from, to) {
+  if (Math.abs(from.scrollTop - (echoes.get(from) ?? -9)) < 2) return;
+  echoes.delete(from);
+  align(from, to);
+}
+
 source.addEventListener("scroll", () => {
   mirror.scrollTop = source.scrollTop;
   follow(source, pane);
