@@ -12,6 +12,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
@@ -58,8 +59,9 @@ class _Job:
         return len(self.requests) > MAX_SHORT_LINES
 
     def report(self, done: list[NumberedTranslation] | Exception) -> None:
-        """Pass translations or an error to the waiting client, without blocking."""
-        self.loop.call_soon_threadsafe(self.done.put_nowait, done)
+        """Pass translations or an error to the waiting client, without blocking. Does nothing if its event loop has ended."""
+        with suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(self.done.put_nowait, done)
 
 
 class Scheduler:
