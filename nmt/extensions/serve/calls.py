@@ -31,15 +31,13 @@ from nmt.files import read_bytes
 from nmt.log import log
 
 MAX_FIELDS: Final = 10_000  # limit per form
-MIB: Final = 1 << 20
 CLIENT_GONE: Final = 499  # status that the log shows if the client disconnected
 KEY_SCHEMES: Final = ("Bearer ", "DeepL-Auth-Key ")  # what precedes a key in the Authorization header
 KEY_FIELDS: Final = ("api_key", "auth_key")
 SECONDS_PER_MINUTE: Final = 60.0
 MAX_REMEMBERED_CLIENTS: Final = 100_000
 FILE_FIELD: Final = "file"  # the field of a form whose file may be a document of any kind
-MAX_FILE_NAME: Final = 100  # of the name of a file; the rest, at its start, is dropped
-
+MAX_FILE_NAME: Final = 100  # characters of the name of a file; the rest, at its start, is dropped
 GZIP_BITS: Final = 31  # zlib reads a gzip header and checksum
 NO_PARAMETERS: Final = MappingProxyType[str, str]({})
 
@@ -172,11 +170,6 @@ class Gate:
             if not self._keys:
                 raise UserError(f"--keys {quoted(options.keys)}: this file contains no keys (write one per line)")
 
-    @property
-    def has_keys(self) -> bool:
-        """Whether requests need a key."""
-        return bool(self._keys)
-
     def check_key(self, key: str) -> None:
         """Raise ProblemError for an unknown key."""
         if self._keys and not any([hmac.compare_digest(key.encode(), known) for known in self._keys]):
@@ -248,12 +241,12 @@ class Endpoint:
         client = client_address(scope)
         head = Call(headers, query, b"", scope.get("path_params", NO_PARAMETERS), client)
         key = head.key(dict(query))
-        is_checked = self.is_open or bool(key) or not self.gate.has_keys
-        if is_checked and not self.is_open:
+        may_follow = not key and self.options.keys is not None  # in the body
+        if not self.is_open and not may_follow:
             self.gate.check(key, client)
-        call = replace(head, body=await read_body(receive, headers, round(self.options.max_body * MIB)))
+        call = replace(head, body=await read_body(receive, headers, self.options.max_body_bytes))
         fields = await call.fields()
-        if not is_checked:
+        if not self.is_open and may_follow:
             self.gate.check(call.key(fields), client)
         return await self.handler(call, fields)
 

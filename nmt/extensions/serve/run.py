@@ -95,7 +95,7 @@ async def _run(service: Service, listener: socket.socket, proxies: list[str]) ->
         backlog=BACKLOG,
         timeout_graceful_shutdown=LAST_SECONDS,
         timeout_keep_alive=round(IDLE_SECONDS),
-        ws_max_size=round(service.options.max_body * (1 << 20)),
+        ws_max_size=service.options.max_body_bytes,
     )
     server, received, loop = uvicorn.Server(config), [], asyncio.get_running_loop()
     is_ending, is_forced = asyncio.Event(), asyncio.Event()

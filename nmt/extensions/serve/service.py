@@ -178,23 +178,18 @@ class Service:
         return "\n".join(map(self.text_of, await self.translate_texts(model, lines, settings)))
 
     async def stream_text(
-        self,
-        model: ServedModel,
-        text: str,
-        kept: Collection[str] = (),
-        max_batch_lines: int = STREAM_BATCH_LINES,
+        self, model: ServedModel, text: str, kept: Collection[str]
     ) -> AsyncGenerator[tuple[str, list[str]], None]:
         """Yield the translation of each line of a text in order, with its line break and its warnings.
 
         Close the iterator, as for `stream_texts`. Raises ProblemError if a line cannot be translated.
         kept: lines that stay unchanged
-        max_batch_lines: see `stream_texts`
         """
         lines = text.split("\n")
         numbers = [number for number, line in enumerate(lines) if line.strip() not in kept]
         ready = {number: (line, list[str]()) for number, line in enumerate(lines) if line.strip() in kept}
         requests = [Request(lines[number]) for number in numbers]
-        async with aclosing(self.stream_texts(model, requests, SENTENCES, PLAIN, max_batch_lines)) as translations:
+        async with aclosing(self.stream_texts(model, requests, SENTENCES)) as translations:
             for next_line in range(len(lines)):
                 while next_line not in ready:
                     i, translation = await anext(translations)

@@ -4,6 +4,7 @@ import json
 import re
 import secrets
 import time
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
@@ -11,11 +12,11 @@ from urllib.parse import quote
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from nmt import register, registry
+from nmt import register
 from nmt.errors import one_line
 from nmt.extensions.serve.calls import FILE_FIELD, Call, Fields, Upload
 from nmt.extensions.serve.codes import language_name, nearest_code, standard_code
-from nmt.extensions.serve.documents import translate_document
+from nmt.extensions.serve.documents import document_endings, translate_document
 from nmt.extensions.serve.models import Details, known_languages
 from nmt.extensions.serve.options import ServeOptions
 from nmt.extensions.serve.problems import ProblemError
@@ -23,7 +24,6 @@ from nmt.extensions.serve.protocol import ClientProtocol
 from nmt.extensions.serve.service import Service
 from nmt.extensions.texts.passes.options import MarkupName
 from nmt.extensions.texts.text_steps import TextSettings
-from nmt.formats.base import LINES, format_of
 from nmt.options import NoOptions
 from nmt.translate.requests import Request
 from nmt.translate.results import Translation
@@ -136,9 +136,7 @@ class LibreTranslate(ClientProtocol):
     def _all_codes(self) -> list[str]:
         """The source languages, followed by those that are only target languages."""
         targets = known_languages(self.service.models)
-        return list(
-            dict.fromkeys([*targets, *(code for targets_of_one in targets.values() for code in targets_of_one)])
-        )
+        return list(dict.fromkeys([*targets, *chain(*targets.values())]))
 
     def _others(self, translation: Translation, count: int) -> list[str]:
         """The other distinct candidates for a text."""
@@ -177,20 +175,12 @@ class LibreTranslate(ClientProtocol):
             "keyRequired": needs_key,
             "suggestions": False,
             "filesTranslation": True,
-            "supportedFilesFormat": _file_endings(),
+            "supportedFilesFormat": [".txt", *document_endings()],
             "language": {"source": _named(codes[0]), "target": _named(targets[codes[0]][0])},
         }
 
     async def specification(self, _: Call, __: Fields) -> dict[str, Any]:
         return self._specification
-
-
-def _file_endings() -> list[str]:
-    """The endings of the documents that can be translated."""
-    endings = [
-        ending for table in registry.declared("format", "endings") for names in table.values() for ending in names
-    ]
-    return [".txt", *(ending for ending in endings if format_of([f"a{ending}"]) not in (LINES, "unread"))]
 
 
 def _address(call: Call) -> str:

@@ -1,7 +1,6 @@
 """The part of OpenAI's protocol that chat programs need: the user's last message is translated."""
 
 import re
-import sys
 import time
 import uuid
 from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
@@ -20,7 +19,7 @@ from nmt.extensions.serve.options import ServeOptions
 from nmt.extensions.serve.problems import ProblemError
 from nmt.extensions.serve.protocol import ClientProtocol
 from nmt.extensions.serve.protocols.options import OpenAIOptions
-from nmt.extensions.serve.service import SENTENCES, STREAM_BATCH_LINES, Service
+from nmt.extensions.serve.service import SENTENCES, Service
 from nmt.translate.requests import Request
 
 ERROR_CODES: Final = {  # by HTTP status
@@ -134,11 +133,8 @@ class OpenAI(ClientProtocol):
         head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": asked.model}
         if asked.stream:
             has_usage = bool(asked.stream_options and asked.stream_options.include_usage)
-            lines = self.service.stream_text(model, text, kept, STREAM_BATCH_LINES)
-            return EventStream(_chunks(head, text, lines, has_usage))
-        translations, warnings = await (
-            self._best(model, text, kept) if count == 1 else self._several(model, text, kept, count)
-        )
+            return EventStream(_chunks(head, text, self.service.stream_text(model, text, kept), has_usage))
+        translations, warnings = await self._translations(model, text, kept, count)
         return {
             **head,
             "object": "chat.completion",
@@ -157,20 +153,14 @@ class OpenAI(ClientProtocol):
                 return found[1] or ""
         return texts[-1]
 
-    async def _best(self, model: ServedModel, text: str, kept: Collection[str]) -> tuple[list[str], list[str]]:
-        """The translation of a text, and its warnings."""
-        async with aclosing(self.service.stream_text(model, text, kept, sys.maxsize)) as lines:
-            rows = [row async for row in lines]
-        return ["".join(line for line, _ in rows)], [warning for _, own in rows for warning in own]
-
-    async def _several(
+    async def _translations(
         self, model: ServedModel, text: str, kept: Collection[str], count: int
     ) -> tuple[list[str], list[str]]:
-        """Several translations of a text, the best first, and the warnings. The last one is repeated if there are fewer."""
+        """`count` translations of a text, the best first, and the warnings. The last one is repeated if there are fewer."""
         lines = text.split("\n")
         numbers = [number for number, line in enumerate(lines) if line.strip() not in kept]
         requests = [Request(lines[number]) for number in numbers]
-        found = await self.service.translate_texts(model, requests, SENTENCES, Details(scores=True))
+        found = await self.service.translate_texts(model, requests, SENTENCES, Details(scores=count > 1))
         translations = []
         for candidate in range(count):
             own = dict(zip(numbers, (self.service.text_of(row, candidate) for row in found), strict=True))
