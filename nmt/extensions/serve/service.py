@@ -6,7 +6,8 @@ from contextlib import aclosing
 from functools import partial
 from typing import Final, NamedTuple
 
-from nmt.extensions.serve.calls import Endpoint, Gate
+from nmt.extensions.serve.access import Gate
+from nmt.extensions.serve.calls import Endpoint
 from nmt.extensions.serve.codes import code_distance, nearest_code, standard_code
 from nmt.extensions.serve.detection import likely_languages
 from nmt.extensions.serve.models import Details, Models, ServedModel, in_thread
@@ -43,13 +44,17 @@ class Choice(NamedTuple):
 
 
 class Service:
-    """Translates for all protocols. Its methods raise ProblemError."""
+    """Translates for all protocols. Its methods raise ProblemError.
+
+    not_ready: why the server cannot translate at the moment; empty if it can
+    characters: number of characters translated since the server started
+    """
 
     def __init__(self, options: ServeOptions, models: Models) -> None:
         self.options, self.models, self.metrics = options, models, models.metrics
         self.gate = Gate(options)
         self.endpoint = partial(Endpoint, options, self.metrics, self.gate)
-        self.characters = 0  # number of characters translated since the server started
+        self.not_ready, self.characters = "", 0
 
     async def stream_texts(
         self,

@@ -92,8 +92,8 @@ class NmtProtocol(ClientProtocol):
         return HealthAnswer()
 
     async def ready(self, _: Call, __: Fields) -> ReadyAnswer:
-        if self.service.gate.not_ready:
-            raise ProblemError(503, self.service.gate.not_ready, {"Retry-After": "1"})
+        if self.service.not_ready:
+            raise ProblemError(503, self.service.not_ready, {"Retry-After": "1"})
         return ReadyAnswer()
 
     async def metrics(self, _: Call, __: Fields) -> Response:
