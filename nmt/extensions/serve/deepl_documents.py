@@ -4,7 +4,7 @@ import asyncio
 import hmac
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, Final, Literal
@@ -80,18 +80,19 @@ class DocumentCalls:
         return {"document_id": number, "document_key": job.key}
 
     def _make_room(self, owner: str, size: int) -> None:
-        """Forget the oldest translations of a client if it has too many documents. Raises ProblemError."""
-        while self._is_full(owner, size):
-            over = next((number for number, job in self._jobs.items() if job.owner == owner and job.is_over), None)
-            if over is None:
+        """Forget a client's oldest translations if a new document needs their room. Raises ProblemError if that is not enough.
+
+        size: bytes of the new document
+        """
+        kept = self._jobs.copy()
+        finished = (number for number, job in self._jobs.items() if job.owner == owner and job.is_over)
+        while _is_full(kept.values(), owner, size):
+            if (number := next(finished, None)) is None:
                 headers = {"Retry-After": str(RETRY_SECONDS)}
                 raise ProblemError(429, "too many documents are waiting (try again later)", headers)
-            del self._jobs[over]
-
-    def _is_full(self, owner: str, size: int) -> bool:
-        own = [job.size for job in self._jobs.values() if job.owner == owner]
-        total = sum(job.size for job in self._jobs.values())
-        return len(own) >= MAX_DOCUMENTS or sum(own) + size > MAX_CLIENT_BYTES or total + size > MAX_ALL_BYTES
+            del kept[number]
+        for number in self._jobs.keys() - kept.keys():
+            del self._jobs[number]
 
     async def _translate(
         self, number: str, job: _Job, upload: Upload, source: str | None, target: str, glossary: Glossary | None
@@ -144,6 +145,13 @@ class DocumentCalls:
         if job is None or not isinstance(key, str) or not hmac.compare_digest(key.encode(), job.key.encode()):
             raise ProblemError(404, "document not found: it is unknown, expired or downloaded, or the key is wrong")
         return number, job
+
+
+def _is_full(jobs: Collection[_Job], owner: str, size: int) -> bool:
+    """Whether a client may not add a document of this size in bytes."""
+    own = [job.size for job in jobs if job.owner == owner]
+    total = size + sum(job.size for job in jobs)
+    return len(own) >= MAX_DOCUMENTS or sum(own) + size > MAX_CLIENT_BYTES or total > MAX_ALL_BYTES
 
 
 def uploaded(fields: Fields) -> Upload:
