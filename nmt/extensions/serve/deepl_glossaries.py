@@ -53,29 +53,29 @@ class GlossaryCalls:
         return {
             "/v2/glossary-language-pairs": {"GET": self.pairs},
             "/v2/glossaries": {"GET": self.listed_v2, "POST": self.create_v2},
-            "/v2/glossaries/{number}": {"GET": self.details_v2, "DELETE": self.delete},
-            "/v2/glossaries/{number}/entries": {"GET": self.entries_v2},
+            "/v2/glossaries/{glossary_id}": {"GET": self.details_v2, "DELETE": self.delete},
+            "/v2/glossaries/{glossary_id}/entries": {"GET": self.entries_v2},
             "/v3/glossaries": {"GET": self.listed, "POST": self.create},
-            "/v3/glossaries/{number}": {"GET": self.details, "PATCH": self.edit, "DELETE": self.delete},
-            "/v3/glossaries/{number}/entries": {"GET": self.entries},
-            "/v3/glossaries/{number}/dictionaries": {"PUT": self.replace, "DELETE": self.delete_dictionary},
+            "/v3/glossaries/{glossary_id}": {"GET": self.details, "PATCH": self.edit, "DELETE": self.delete},
+            "/v3/glossaries/{glossary_id}/entries": {"GET": self.entries},
+            "/v3/glossaries/{glossary_id}/dictionaries": {"PUT": self.replace, "DELETE": self.delete_dictionary},
         }
 
     async def chosen(self, call: Call, fields: Fields, source: str | None, target: str | None) -> Glossary | None:
         """The glossary that a translation asks for; None if it asks for none."""
-        numbers = listed_values(fields, "glossary_ids") or listed_values(fields, "glossary_id")
-        if not numbers:
+        chosen = listed_values(fields, "glossary_ids") or listed_values(fields, "glossary_id")
+        if not chosen:
             return None
         if fields.get("glossary_ids") and fields.get("glossary_id"):
             raise ProblemError(400, "'glossary_id' and 'glossary_ids' cannot be combined.")
         if source is None or target is None:
             raise ProblemError(400, "Value for 'source_lang' not supported: it is needed with a glossary.")
-        if len(numbers) > MAX_PER_REQUEST:
+        if len(chosen) > MAX_PER_REQUEST:
             raise ProblemError(400, f"Value for 'glossary_ids' not supported: at most {MAX_PER_REQUEST} glossaries.")
         owner = self.owner(call, fields)
 
         def merged() -> Glossary | None:
-            glossaries = [self._store.get(owner, number) for number in numbers]
+            glossaries = [self._store.get(owner, glossary_id) for glossary_id in chosen]
             found = [row for glossary in glossaries if (row := glossary.dictionary(source, target))]
             return _compiled(tuple(row.entries for row in found)) if found else None
 
@@ -128,8 +128,8 @@ class GlossaryCalls:
     async def edit(self, call: Call, fields: Fields) -> dict[str, Any]:
         name = _name(fields) if fields.get("name") is not None else None
         dictionaries = await in_thread(partial(self._dictionaries, fields))
-        number = call.path["number"]
-        return _row(await self._in_store(call, fields, self._store.edit, number, name, dictionaries))
+        glossary_id = call.path["glossary_id"]
+        return _row(await self._in_store(call, fields, self._store.edit, glossary_id, name, dictionaries))
 
     async def entries(self, call: Call, fields: Fields) -> dict[str, Any]:
         dictionary = _dictionary_of(await self._one(call, fields), *_languages(fields))
@@ -137,19 +137,19 @@ class GlossaryCalls:
 
     async def replace(self, call: Call, fields: Fields) -> dict[str, Any]:
         new = await in_thread(partial(self._dictionary, fields))
-        await self._in_store(call, fields, self._store.put_dictionary, call.path["number"], new)
+        await self._in_store(call, fields, self._store.put_dictionary, call.path["glossary_id"], new)
         return _counts(new)
 
     async def delete_dictionary(self, call: Call, fields: Fields) -> Response:
-        await self._in_store(call, fields, self._store.drop_dictionary, call.path["number"], *_languages(fields))
+        await self._in_store(call, fields, self._store.drop_dictionary, call.path["glossary_id"], *_languages(fields))
         return Response(status_code=204)
 
     async def delete(self, call: Call, fields: Fields) -> Response:
-        await self._in_store(call, fields, self._store.delete, call.path["number"])
+        await self._in_store(call, fields, self._store.delete, call.path["glossary_id"])
         return Response(status_code=204)
 
     async def _one(self, call: Call, fields: Fields) -> StoredGlossary:
-        found: StoredGlossary = await self._in_store(call, fields, self._store.get, call.path["number"])
+        found: StoredGlossary = await self._in_store(call, fields, self._store.get, call.path["glossary_id"])
         return found
 
     async def _in_store(self, call: Call, fields: Fields, work: Callable[..., Any], *arguments: Any) -> Any:

@@ -110,10 +110,10 @@ class GlossaryStore:
             own = [glossary for glossary in self._by_id.values() if glossary.owner == owner]
         return sorted(own, key=lambda glossary: glossary.creation_time)
 
-    def get(self, owner: str, number: str) -> StoredGlossary:
+    def get(self, owner: str, glossary_id: str) -> StoredGlossary:
         """A client's glossary by its id."""
         with self._current():
-            return self._found(owner, number)
+            return self._found(owner, glossary_id)
 
     def create(self, owner: str, name: str, dictionaries: Sequence[Dictionary]) -> StoredGlossary:
         created = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
@@ -124,10 +124,12 @@ class GlossaryStore:
             self._save(glossary)
         return glossary
 
-    def edit(self, owner: str, number: str, name: str | None, dictionaries: Iterable[Dictionary]) -> StoredGlossary:
+    def edit(
+        self, owner: str, glossary_id: str, name: str | None, dictionaries: Iterable[Dictionary]
+    ) -> StoredGlossary:
         """Rename a glossary, and add entries to its dictionaries. name: None keeps the name"""
         with self._current():
-            glossary = self._found(owner, number)
+            glossary = self._found(owner, glossary_id)
             if name is not None:
                 glossary = structs.replace(glossary, name=name)
             for new in dictionaries:
@@ -136,24 +138,24 @@ class GlossaryStore:
             self._save(glossary)
         return glossary
 
-    def put_dictionary(self, owner: str, number: str, new: Dictionary) -> None:
+    def put_dictionary(self, owner: str, glossary_id: str, new: Dictionary) -> None:
         """Add a dictionary to a glossary, or replace the one for the same languages."""
         with self._current():
-            self._save(self._found(owner, number).with_dictionary(new))
+            self._save(self._found(owner, glossary_id).with_dictionary(new))
 
-    def drop_dictionary(self, owner: str, number: str, source: str, target: str) -> None:
+    def drop_dictionary(self, owner: str, glossary_id: str, source: str, target: str) -> None:
         with self._current():
-            glossary = self._found(owner, number)
+            glossary = self._found(owner, glossary_id)
             if len(left := glossary.without(source, target)) == len(glossary.dictionaries):
                 raise ProblemError(404, "the glossary has no dictionary for these languages")
             self._save(structs.replace(glossary, dictionaries=left))
 
-    def delete(self, owner: str, number: str) -> None:
+    def delete(self, owner: str, glossary_id: str) -> None:
         with self._current():
-            self._found(owner, number)
+            self._found(owner, glossary_id)
             if self._folder is not None:
-                (self._folder / f"{number}.json").unlink(missing_ok=True)
-            self._forget(number)
+                (self._folder / f"{glossary_id}.json").unlink(missing_ok=True)
+            self._forget(glossary_id)
 
     @contextmanager
     def _current(self) -> Iterator[None]:
@@ -162,47 +164,48 @@ class GlossaryStore:
             self._refresh()
             yield
 
-    def _found(self, owner: str, number: str) -> StoredGlossary:
-        glossary = self._by_id.get(number)
+    def _found(self, owner: str, glossary_id: str) -> StoredGlossary:
+        glossary = self._by_id.get(glossary_id)
         if glossary is None or glossary.owner != owner:
             raise ProblemError(404, "glossary not found")
         return glossary
 
     def _save(self, glossary: StoredGlossary) -> None:
-        content, number = msgspec.json.encode(glossary), glossary.glossary_id
-        if sum(self._sizes.values()) - self._sizes.get(number, 0) + len(content) > MAX_GLOSSARY_BYTES:
+        content, glossary_id = msgspec.json.encode(glossary), glossary.glossary_id
+        if sum(self._sizes.values()) - self._sizes.get(glossary_id, 0) + len(content) > MAX_GLOSSARY_BYTES:
             limit = f"{MAX_GLOSSARY_BYTES:,} bytes"
             raise ProblemError(QUOTA_EXCEEDED, f"the glossaries of this server would exceed {limit} (delete some)")
         if self._folder is not None:
             try:
-                write_file(self._folder / f"{number}.json", content)
+                write_file(self._folder / f"{glossary_id}.json", content)
             except (UserError, OSError) as error:
                 log.error(f"--glossaries: {one_line(str(error))}")
                 raise ProblemError(503, "the glossary cannot be saved (see the server's log)") from error
-        self._by_id[number], self._sizes[number] = glossary, len(content)
+        self._by_id[glossary_id], self._sizes[glossary_id] = glossary, len(content)
 
     def _refresh(self) -> None:
         """Read the files that were changed, by this server or another one."""
         if self._folder is None:
             return
         stamps = dict(_stamps(self._folder))
-        for number in self._stamps.keys() - stamps.keys():
-            self._forget(number)
-        for number, stamp in stamps.items():
-            if self._stamps.get(number) == stamp:
+        for glossary_id in self._stamps.keys() - stamps.keys():
+            self._forget(glossary_id)
+        for glossary_id, stamp in stamps.items():
+            if self._stamps.get(glossary_id) == stamp:
                 continue
-            self._stamps[number] = stamp
-            path = self._folder / f"{number}.json"
+            self._stamps[glossary_id] = stamp
+            path = self._folder / f"{glossary_id}.json"
             try:
                 glossary = msgspec.json.decode(read_bytes(path), type=StoredGlossary)
             except (UserError, OSError, msgspec.MsgspecError, ValueError) as error:
                 log.warn(f"{quoted(path)}: not a glossary, so it is ignored: {one_line(str(error))}")
                 continue
-            self._by_id[number], self._sizes[number] = structs.replace(glossary, glossary_id=number), stamp[1]
+            self._by_id[glossary_id] = structs.replace(glossary, glossary_id=glossary_id)
+            self._sizes[glossary_id] = stamp[1]
 
-    def _forget(self, number: str) -> None:
+    def _forget(self, glossary_id: str) -> None:
         for table in (self._by_id, self._sizes, self._stamps):
-            table.pop(number, None)
+            table.pop(glossary_id, None)
 
 
 def _stamps(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:

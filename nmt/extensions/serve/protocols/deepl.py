@@ -45,12 +45,12 @@ CHINESE: Final = {
 class DeepL(ClientProtocol):
     """DeepL's protocol: texts as JSON or form data, documents, and glossaries."""
 
+    prefixes = ("/v2", "/v3")
+
     def __init__(self, options: Any, service: Service) -> None:
         super().__init__(options, service)
         self._glossaries = GlossaryCalls(service, options.glossaries)
         self._documents = DocumentCalls(service)
-
-    prefixes = ("/v2", "/v3")
 
     def routes(self) -> list[BaseRoute]:
         """The calls of DeepL's version 2, and those of version 3 for glossaries and languages."""

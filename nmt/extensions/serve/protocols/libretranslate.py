@@ -66,7 +66,7 @@ class LibreTranslate(ClientProtocol):
         return [
             self.route("/translate", self.translate),
             self.route("/translate_file", self.translate_file, "POST"),
-            self.route("/download_file/{number}/{name}", self.download, "GET", is_open=True),
+            self.route("/download_file/{file_id}/{name}", self.download, "GET", is_open=True),
             self.route("/detect", self.detect, "POST"),
             self.route("/languages", self.languages, "GET", is_open=True),
             self.route("/languages", self.posted_languages, "POST", is_open=True),
@@ -113,22 +113,22 @@ class LibreTranslate(ClientProtocol):
         if not isinstance(upload := fields.get(FILE_FIELD), Upload):
             raise _missing(FILE_FIELD)
         translated = await translate_document(self.service, upload, *self._direction(fields))
-        number = secrets.token_urlsafe(16)
-        self._files[number] = _File(upload.name, translated.content, time.monotonic())
+        file_id = secrets.token_urlsafe(16)
+        self._files[file_id] = _File(upload.name, translated.content, time.monotonic())
         self._forget_files()
-        return {"translatedFileUrl": f"{_address(call)}/download_file/{number}/{quote(upload.name)}"}
+        return {"translatedFileUrl": f"{_address(call)}/download_file/{file_id}/{quote(upload.name)}"}
 
     def _forget_files(self) -> None:
         """Drop translated documents that are too old or too many."""
         size = sum(len(file.content) for file in self._files.values())
-        for number, file in list(self._files.items()):
+        for file_id, file in list(self._files.items()):
             if size <= MAX_DOWNLOAD_BYTES and time.monotonic() - file.began < DOWNLOAD_SECONDS:
                 return
-            size -= len(self._files.pop(number).content)
+            size -= len(self._files.pop(file_id).content)
 
     async def download(self, call: Call, _: Fields) -> Response:
         self._forget_files()
-        if (file := self._files.get(call.path["number"])) is None:
+        if (file := self._files.get(call.path["file_id"])) is None:
             raise ProblemError(404, "this file does not exist, or is not kept any more")
         disposition = f"attachment; filename*=UTF-8''{quote(file.name)}"
         return Response(file.content, 200, {"content-disposition": disposition}, "application/octet-stream")
