@@ -194,12 +194,12 @@ class Endpoint:
         client = client_address(scope)
         head = Call(headers, query, b"", scope.get("path_params", NO_PARAMETERS), client)
         key = head.key(dict(query))
-        may_follow = not key and self.options.keys is not None  # in the body
-        if not self.is_open and not may_follow:
+        is_key_in_body = not key and self.options.keys is not None  # or missing
+        if not self.is_open and not is_key_in_body:
             self.gate.check(key, client)
         call = replace(head, body=await read_body(receive, headers, self.options.max_body_bytes))
         fields = await call.fields()
-        if not self.is_open and may_follow:
+        if not self.is_open and is_key_in_body:
             self.gate.check(call.key(fields), client)
         return await self.handler(call, fields)
 
