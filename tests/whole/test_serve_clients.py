@@ -367,7 +367,12 @@ def multipart(name, content, **fields):
 def test_libretranslate_translates_files(serve, name, content, translated, source):
     ask = serve({"m": ("en", "de")}, hosts=("example.org",))
     body, kind = multipart(name, content.encode(), source=source, target="de")
-    headers = {"content_type": kind, "host": "example.org:5000", "x_forwarded_proto": "https"}
+    headers = {
+        "content_type": kind,
+        "host": "example.org:5000",
+        "x_forwarded_proto": "https",
+        "x_forwarded_host": "evil.example",
+    }
     address = "https://example.org:5000"
     [(status, answer), downloaded] = ask.in_turn(
         lambda _: ("/translate_file", body, "POST", headers),

@@ -54,7 +54,7 @@ class DeepL(ClientProtocol):
 
     def routes(self) -> list[BaseRoute]:
         """The calls of DeepL's version 2, and those of version 3 for glossaries and languages."""
-        handlers = {
+        handlers = {  # of GET and POST
             "/v2/translate": self.translate,
             "/v2/languages": self.languages,
             "/v2/usage": self.usage,

@@ -184,10 +184,9 @@ class LibreTranslate(ClientProtocol):
 
 
 def _address(call: Call) -> str:
-    """The address of the server as the client sees it, even behind a proxy."""
-    scheme = call.headers.get("x-forwarded-proto", "http")
-    host = call.headers.get("x-forwarded-host") or call.headers.get("host", "")
-    return f"{'https' if scheme == 'https' else 'http'}://{NO_HOST.sub('', host)}"
+    """The address of the server as the client sees it, even behind a proxy that keeps the Host header."""
+    scheme = "https" if call.headers.get("x-forwarded-proto") == "https" else "http"
+    return f"{scheme}://{NO_HOST.sub('', call.headers.get('host', ''))}"
 
 
 def _named(code: str) -> dict[str, str]:
