@@ -56,9 +56,7 @@ MAX_NAME_BYTES: Final = 255  # maximum length of a file name, including its subf
 REPAIR: Final = "create the folder again, or copy it again"
 REPLACED_ENDING: Final = ".replaced.partial"  # suffix of a folder's name while it is being replaced
 REMOVED_ENDING: Final = ".removed.partial"  # suffix of a folder's name while its files are being removed
-_NEW: Final[set[Path]] = (
-    set()
-)  # output folders without content when they were checked; if they get some, it is not replaced
+_NEW: Final = set[Path]()  # output folders that were empty when they were checked; later content is not replaced
 
 
 def check_output(folder: Path, kind: str, overwrite: bool) -> None:
@@ -72,7 +70,8 @@ def check_output(folder: Path, kind: str, overwrite: bool) -> None:
     if not folder.exists() or not any(path.name != LOCK for path in folder.iterdir()):
         if folder.absolute().parent.name == "checkpoints" and (folder.absolute().parents[1] / METRICS).exists():
             raise UserError(f"{quoted(folder)} is inside a run's checkpoints folder (choose a folder elsewhere)")
-        _NEW.update(() if overwrite else [folder.absolute()])
+        if not overwrite:
+            _NEW.add(folder.absolute())
         return
     if not (folder / MANIFEST).exists():
         what = "contains a run of nmt train" if (folder / METRICS).exists() else "contains files that nmt did not write"

@@ -23,7 +23,7 @@ from starlette.datastructures import Headers
 
 from nmt import registry
 from nmt.extensions.ctranslate2 import engine as ctranslate2_engine
-from nmt.extensions.serve import calls
+from nmt.extensions.serve import access, calls
 from nmt.extensions.serve.metrics import Metrics
 from nmt.extensions.serve.models import Details, Models, ServedModel
 from nmt.extensions.serve.options import ServeOptions
@@ -420,8 +420,8 @@ def test_api_keys_and_rate_limits_are_enforced(folder, model, tmp_path):
 
 def test_a_client_over_its_rate_limit_still_gets_the_allowed_requests(monkeypatch):
     now = 0.0
-    monkeypatch.setattr(calls.time, "monotonic", lambda: now)
-    gate, allowed = calls.Gate(ServeOptions(model=("m",), requests_per_minute=60)), 0
+    monkeypatch.setattr(access.time, "monotonic", lambda: now)
+    gate, allowed = access.Gate(ServeOptions(model=("m",), requests_per_minute=60)), 0
     for tenth in range(600):  # ten per second, of which one is allowed, after the initial 60
         now = tenth / 10
         try:
@@ -430,7 +430,7 @@ def test_a_client_over_its_rate_limit_still_gets_the_allowed_requests(monkeypatc
         except ProblemError as error:
             assert error.status == 429 and error.headers["Retry-After"] == "1"
     assert 115 <= allowed <= 120
-    slow = calls.Gate(ServeOptions(model=("m",), requests_per_minute=1))
+    slow = access.Gate(ServeOptions(model=("m",), requests_per_minute=1))
     slow.check("", "client")
     now += 18.6
     with pytest.raises(ProblemError) as refused:
@@ -441,8 +441,8 @@ def test_a_client_over_its_rate_limit_still_gets_the_allowed_requests(monkeypatc
 
 def test_a_silent_client_does_not_accumulate_more_than_the_initial_allowance(monkeypatch):
     now = 0.0
-    monkeypatch.setattr(calls.time, "monotonic", lambda: now)
-    gate = calls.Gate(ServeOptions(model=("m",), requests_per_minute=3))
+    monkeypatch.setattr(access.time, "monotonic", lambda: now)
+    gate = access.Gate(ServeOptions(model=("m",), requests_per_minute=3))
     gate.check("", "client")
     now = 3600.0
     for _ in range(3):

@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import shutil
+import threading
 from pathlib import Path
 from urllib.parse import quote, unquote, urlencode
 
@@ -14,11 +15,13 @@ from fake_translator import FakeTranslator
 
 from nmt import registry
 from nmt.artefact import Artefact
-from nmt.extensions.serve import detection, models
+from nmt.extensions.serve import detection, models, service
 from nmt.extensions.serve.app import application
 from nmt.extensions.serve.options import ServeOptions
-from nmt.extensions.serve.protocols import libretranslate
+from nmt.extensions.serve.problems import ProblemError
+from nmt.extensions.serve.protocols import libretranslate, openai, own
 from nmt.extensions.serve.service import Service
+from nmt.extensions.texts.glossary import Glossary
 from nmt.text.corpus import visible_line
 from nmt.text.pipeline import Pipeline
 from nmt.translate.results import TRUNCATED, Candidate, Translation
@@ -364,7 +367,12 @@ def multipart(name, content, **fields):
 def test_libretranslate_translates_files(serve, name, content, translated, source):
     ask = serve({"m": ("en", "de")}, hosts=("example.org",))
     body, kind = multipart(name, content.encode(), source=source, target="de")
-    headers = {"content_type": kind, "host": "example.org:5000", "x_forwarded_proto": "https"}
+    headers = {
+        "content_type": kind,
+        "host": "example.org:5000",
+        "x_forwarded_proto": "https",
+        "x_forwarded_host": "evil.example",
+    }
     address = "https://example.org:5000"
     [(status, answer), downloaded] = ask.in_turn(
         lambda _: ("/translate_file", body, "POST", headers),
@@ -574,6 +582,30 @@ def test_a_pattern_finds_the_text_in_the_prompt_of_a_program(serve, program):
         assert text == "«Open %(name)s.»\n«Now.»"
     content = ask(OPENAI, {"model": "m", "messages": [{"role": "user", "content": "A text without a prompt."}]})[1]
     assert content["choices"][0]["message"]["content"] == "«A text without a prompt.»"
+
+
+def test_a_pattern_that_takes_too_long_to_search_a_message_ends_the_request(serve, monkeypatch):
+    monkeypatch.setattr(openai, "PATTERN_SECONDS", 0.1)
+    ask = serve({"m": ("en", "de")}, prompt_pattern=("((?:a|aa)+)b",))
+    message = {"role": "user", "content": "a" * 100}
+    status, content = ask(OPENAI, {"model": "m", "messages": [message]})
+    assert status == 400 and "--prompt-pattern" in content["error"]["message"]
+
+
+def test_the_size_of_texts_is_checked_before_they_are_searched_for_placeholders(serve, monkeypatch):
+    for module in (own, service):
+        monkeypatch.setattr(module, "has_placeholders", lambda text: pytest.fail("searched"))
+    ask = serve({"m": ("en", "de")}, max_characters=10)
+    assert ask("/v1/translate", {"text": "more than ten characters"})[0] == 413
+    with pytest.raises(ProblemError, match="24 characters"):
+        ask.lines("more than ten characters")
+
+
+def test_a_glossary_is_read_in_a_thread_so_that_a_large_one_delays_no_other_request(serve, monkeypatch):
+    threads = []
+    monkeypatch.setattr(own, "Glossary", lambda terms: threads.append(threading.current_thread()) or Glossary(terms))
+    serve({"m": ("en", "de")})("/v1/translate", {"text": "A dog.", "glossary": {"dog": "Hund"}})
+    assert threads and threading.main_thread() not in threads
 
 
 @pytest.mark.parametrize("pattern", ["Text: .*", "Text: (.*"])

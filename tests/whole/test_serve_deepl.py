@@ -414,6 +414,7 @@ def test_documents_are_forgotten_after_a_time_and_their_number_is_limited(serve,
         with monkeypatch.context() as patch:
             patch.setattr(deepl_documents, limit, 20)
             assert ask.upload("a.txt", "The man sleeps, and the dog too.", **LANGUAGES)[0] == 429
+    assert ask.download(fourth)[0] == 200  # a document that is refused drops no other
     monkeypatch.setattr(deepl_documents, "DOCUMENT_SECONDS", 0.0)
     last = ask.upload("a.txt", "The man.", **LANGUAGES)[1]
     for _ in range(1000):

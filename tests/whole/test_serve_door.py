@@ -362,6 +362,8 @@ def test_paths_without_a_route_get_the_error_format_of_the_protocol_that_they_be
     status, content, headers = server.ask("DELETE", "/translate")
     assert status == 405 and isinstance(content["error"], str)
     assert {"GET", "POST"} <= set(headers["allow"].split(", "))
+    status, _, headers = server.ask("POST", "/v3/glossaries/none")
+    assert status == 405 and {"GET", "PATCH", "DELETE"} <= set(headers["allow"].split(", "))
 
 
 # The start

@@ -224,9 +224,7 @@ class CTranslate2Engine(SearchEngine):
         if self._settings["use_vmap"] and self._settings["beam_size"] > 1:
             usual = MAP_BATCH_TOKENS
         self.batch_tokens = usual if options.batch_tokens == "auto" else options.batch_tokens
-        self._unsearched = {
-            self.pipeline.target.piece(token) for token in (PAD, BOS)
-        }  # nmt's search never writes these
+        self._unsearched = {self.pipeline.target.piece(token) for token in (PAD, BOS)}  # never written by nmt's search
         self._torch = cache(open_torch) if open_torch else None
         self._watcher = cache(Watcher)
         log.detail(f"engine ctranslate2: {quoted(folder)}")

@@ -1,21 +1,29 @@
-"""Which requests the server accepts by their Host and Origin headers, and which proxies may name a client's address.
+"""Which requests the server accepts: by their Host and Origin headers, API keys and rate; and which proxies it trusts.
 
 A browser lets any web page send requests to a server on the same machine, and tells the page's origin. A page whose own name
 leads to this machine (DNS rebinding) counts as the server's own, but its name stands in the Host header.
 """
 
+import hmac
 import ipaddress
+import math
 import re
+import time
+from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 from nmt.errors import UserError, one_line, quoted
 from nmt.extensions.serve.options import ServeOptions
 from nmt.extensions.serve.problems import ProblemError
+from nmt.files import read_bytes
 
 HOST_WITH_PORT: Final = re.compile(r"(\[[^\]]*\]|[^:]*)(:\d*)?")
 MISDIRECTED: Final = 421  # HTTP status
+SECONDS_PER_MINUTE: Final = 60.0
+MAX_REMEMBERED_CLIENTS: Final = 100_000
 
 
 class Access:
@@ -25,9 +33,8 @@ class Access:
     """
 
     def __init__(self, options: ServeOptions) -> None:
-        names = frozenset(map(str.lower, options.hosts))
-        self.names = names | {options.host.lower()} if names or _is_loopback(options.host) else None
-        self._named = names
+        self._hosts = frozenset(map(str.lower, options.hosts))
+        self.names = self._hosts | {options.host.lower()} if self._hosts or _is_loopback(options.host) else None
         self._origins = frozenset(options.cors)
 
     def check(self, headers: Mapping[str, str]) -> None:
@@ -54,7 +61,45 @@ class Access:
     def _is_known(self, origin: str, host: str) -> bool:
         """Whether an origin is the server's own, or one that --cors allows."""
         place = origin.partition("://")[2].lower()
-        return origin in self._origins or (place != "" and (place == host.lower() or _name(place) in self._named))
+        return origin in self._origins or (place != "" and (place == host.lower() or _name(place) in self._hosts))
+
+
+class Gate:
+    """Checks API keys and limits the rate of requests."""
+
+    def __init__(self, options: ServeOptions) -> None:
+        """Read the keys. Raises UserError for a file without keys."""
+        self._keys: list[bytes] = []
+        self._limit = options.requests_per_minute
+        # The number of requests that each client may still send, and when this was last updated.
+        self._tokens: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        if options.keys is not None:
+            text = read_bytes(Path(options.keys)).decode("utf-8-sig", errors="replace")
+            lines = [line.strip() for line in text.split("\n")]
+            self._keys = [line.encode() for line in lines if line and not line.startswith("#")]
+            if not self._keys:
+                raise UserError(f"--keys {quoted(options.keys)}: this file contains no keys (write one per line)")
+
+    def check_key(self, key: str) -> None:
+        """Raise ProblemError for an unknown key."""
+        if self._keys and not any([hmac.compare_digest(key.encode(), known) for known in self._keys]):
+            raise ProblemError(403, "the API key is missing or unknown")
+
+    def check(self, key: str, client: str) -> None:
+        """Raise ProblemError for an unknown key, or for too many requests."""
+        self.check_key(key)
+        if not self._limit:
+            return
+        who, now = (key if self._keys else client), time.monotonic()
+        left, since = self._tokens.pop(who, (float(self._limit), now))
+        left = min(self._limit, left + (now - since) * self._limit / SECONDS_PER_MINUTE)
+        is_allowed = left >= 1
+        self._tokens[who] = left - is_allowed, now
+        while len(self._tokens) > MAX_REMEMBERED_CLIENTS:
+            self._tokens.popitem(last=False)
+        if not is_allowed:
+            seconds = (1 - left) * SECONDS_PER_MINUTE / self._limit
+            raise ProblemError(429, "too many requests", {"Retry-After": str(math.ceil(seconds))})
 
 
 def _name(host: str) -> str:
@@ -72,7 +117,7 @@ def _is_address(name: str) -> bool:
 def _is_loopback(name: str) -> bool:
     with suppress(ValueError):
         return ipaddress.ip_address(name).is_loopback
-    return name.lower() == "localhost" or name.lower().endswith(".localhost")
+    return f".{name.lower()}".endswith(".localhost")
 
 
 def trusted_proxies(options: ServeOptions) -> list[str]:

@@ -8,7 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from nmt import registry
@@ -30,7 +30,8 @@ class Application:
         protocols = [entry.cls(service.options, service) for entry in registry.every("protocol")]
         routes = [(route, protocol) for protocol in protocols for route in protocol.routes()]
         handlers: Any = {HTTPException: self._not_found}
-        self._router = Starlette(routes=[route for route, _ in routes], exception_handlers=handlers)
+        self._routes = [route for route, _ in routes]
+        self._router = Starlette(routes=self._routes, exception_handlers=handlers)
         self._endpoints: dict[tuple[Any, str], ASGIApp] = {}
         places = [(prefix, protocol) for protocol in protocols for prefix in protocol.prefixes]
         for route, protocol in routes:
@@ -51,7 +52,10 @@ class Application:
 
     async def _not_found(self, request: Request, error: HTTPException) -> Response:
         headers = dict(error.headers or {})
-        if methods := sorted({method for method, path in self._endpoints if path == request.scope["path"]}):
+        routes = (route for route in self._routes if route.matches(request.scope)[0] is not Match.NONE)
+        if methods := sorted(
+            {method for route in routes if isinstance(route, Route) for method in route.methods or ()}
+        ):
             headers["Allow"] = ", ".join(methods)  # of all routes with this path
         return self._problem(request.scope, ProblemError(error.status_code, error.detail, headers))
 

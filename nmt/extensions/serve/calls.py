@@ -1,16 +1,13 @@
 """Reads HTTP requests for the protocols (body, fields, API key), and sends their responses, including errors."""
 
 import asyncio
-import hmac
-import math
 import secrets
 import time
 import zlib
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl
@@ -22,24 +19,20 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from nmt.errors import UserError, one_line, quoted
+from nmt.errors import one_line, quoted
+from nmt.extensions.serve.access import Gate
 from nmt.extensions.serve.events import ERROR_EVENT, EventStream, json_event
 from nmt.extensions.serve.metrics import Metrics
 from nmt.extensions.serve.options import ServeOptions
 from nmt.extensions.serve.problems import ProblemError
-from nmt.files import read_bytes
 from nmt.log import log
 
 MAX_FIELDS: Final = 10_000  # limit per form
-MIB: Final = 1 << 20
 CLIENT_GONE: Final = 499  # status that the log shows if the client disconnected
 KEY_SCHEMES: Final = ("Bearer ", "DeepL-Auth-Key ")  # what precedes a key in the Authorization header
 KEY_FIELDS: Final = ("api_key", "auth_key")
-SECONDS_PER_MINUTE: Final = 60.0
-MAX_REMEMBERED_CLIENTS: Final = 100_000
 FILE_FIELD: Final = "file"  # the field of a form whose file may be a document of any kind
-MAX_FILE_NAME: Final = 100  # of the name of a file; the rest, at its start, is dropped
-
+MAX_FILE_NAME: Final = 100  # characters of the name of a file; the rest, at its start, is dropped
 GZIP_BITS: Final = 31  # zlib reads a gzip header and checksum
 NO_PARAMETERS: Final = MappingProxyType[str, str]({})
 
@@ -152,53 +145,6 @@ def _joined(pairs: Sequence[tuple[str, Any]]) -> Fields:
     return {name: given[0] if len(given) == 1 else given for name, given in values.items()}
 
 
-class Gate:
-    """Checks API keys and limits the rate of requests.
-
-    not_ready: why the server cannot translate at the moment; empty if it can
-    """
-
-    def __init__(self, options: ServeOptions) -> None:
-        """Read the keys. Raises UserError for a file without keys."""
-        self.not_ready = ""
-        self._keys: list[bytes] = []
-        self._limit = options.requests_per_minute
-        # The number of requests that each client may still send, and when this was last updated.
-        self._tokens: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        if options.keys is not None:
-            text = read_bytes(Path(options.keys)).decode("utf-8-sig", errors="replace")
-            lines = [line.strip() for line in text.split("\n")]
-            self._keys = [line.encode() for line in lines if line and not line.startswith("#")]
-            if not self._keys:
-                raise UserError(f"--keys {quoted(options.keys)}: this file contains no keys (write one per line)")
-
-    @property
-    def has_keys(self) -> bool:
-        """Whether requests need a key."""
-        return bool(self._keys)
-
-    def check_key(self, key: str) -> None:
-        """Raise ProblemError for an unknown key."""
-        if self._keys and not any([hmac.compare_digest(key.encode(), known) for known in self._keys]):
-            raise ProblemError(403, "the API key is missing or unknown")
-
-    def check(self, key: str, client: str) -> None:
-        """Raise ProblemError for an unknown key, or for too many requests."""
-        self.check_key(key)
-        if not self._limit:
-            return
-        who, now = (key if self._keys else client), time.monotonic()
-        left, since = self._tokens.pop(who, (float(self._limit), now))
-        left = min(self._limit, left + (now - since) * self._limit / SECONDS_PER_MINUTE)
-        is_allowed = left >= 1
-        self._tokens[who] = left - is_allowed, now
-        while len(self._tokens) > MAX_REMEMBERED_CLIENTS:
-            self._tokens.popitem(last=False)
-        if not is_allowed:
-            seconds = (1 - left) * SECONDS_PER_MINUTE / self._limit
-            raise ProblemError(429, "too many requests", {"Retry-After": str(math.ceil(seconds))})
-
-
 @dataclass(frozen=True)
 class Endpoint:
     """The ASGI application around a handler. It checks limits and keys, responds to errors, and writes the log and the metrics.
@@ -248,12 +194,12 @@ class Endpoint:
         client = client_address(scope)
         head = Call(headers, query, b"", scope.get("path_params", NO_PARAMETERS), client)
         key = head.key(dict(query))
-        is_checked = self.is_open or bool(key) or not self.gate.has_keys
-        if is_checked and not self.is_open:
+        is_key_in_body = not key and self.options.keys is not None  # or missing
+        if not self.is_open and not is_key_in_body:
             self.gate.check(key, client)
-        call = replace(head, body=await read_body(receive, headers, round(self.options.max_body * MIB)))
+        call = replace(head, body=await read_body(receive, headers, self.options.max_body_bytes))
         fields = await call.fields()
-        if not is_checked:
+        if not self.is_open and is_key_in_body:
             self.gate.check(call.key(fields), client)
         return await self.handler(call, fields)
 

@@ -4,7 +4,7 @@ import asyncio
 import hmac
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, Final, Literal
@@ -63,7 +63,7 @@ class DocumentCalls:
     @property
     def handlers(self) -> Mapping[str, Callable[[Call, Fields], Any]]:
         """The handlers by path. /v2/document is missing, because it also needs languages and a glossary: call `add`."""
-        return {"/v2/document/{number}": self.status, "/v2/document/{number}/result": self.download}
+        return {"/v2/document/{document_id}": self.status, "/v2/document/{document_id}/result": self.download}
 
     def add(
         self, owner: str, upload: Upload, source: str | None, target: str, glossary: Glossary | None
@@ -74,27 +74,28 @@ class DocumentCalls:
         returns: the answer to the upload
         """
         self._make_room(owner, len(upload.content))
-        job, number = _Job(owner, upload.name, len(upload.content)), secrets.token_hex(16).upper()
-        job.task = asyncio.ensure_future(self._translate(number, job, upload, source, target, glossary))
-        self._jobs[number] = job
-        return {"document_id": number, "document_key": job.key}
+        job, document_id = _Job(owner, upload.name, len(upload.content)), secrets.token_hex(16).upper()
+        job.task = asyncio.ensure_future(self._translate(document_id, job, upload, source, target, glossary))
+        self._jobs[document_id] = job
+        return {"document_id": document_id, "document_key": job.key}
 
     def _make_room(self, owner: str, size: int) -> None:
-        """Forget the oldest translations of a client if it has too many documents. Raises ProblemError."""
-        while self._is_full(owner, size):
-            over = next((number for number, job in self._jobs.items() if job.owner == owner and job.is_over), None)
-            if over is None:
+        """Forget a client's oldest translations if a new document needs their room. Raises ProblemError if that is not enough.
+
+        size: bytes of the new document
+        """
+        kept = self._jobs.copy()
+        finished = (document_id for document_id, job in self._jobs.items() if job.owner == owner and job.is_over)
+        while _is_full(kept.values(), owner, size):
+            if (document_id := next(finished, None)) is None:
                 headers = {"Retry-After": str(RETRY_SECONDS)}
                 raise ProblemError(429, "too many documents are waiting (try again later)", headers)
-            del self._jobs[over]
-
-    def _is_full(self, owner: str, size: int) -> bool:
-        own = [job.size for job in self._jobs.values() if job.owner == owner]
-        total = sum(job.size for job in self._jobs.values())
-        return len(own) >= MAX_DOCUMENTS or sum(own) + size > MAX_CLIENT_BYTES or total + size > MAX_ALL_BYTES
+            del kept[document_id]
+        for document_id in self._jobs.keys() - kept.keys():
+            del self._jobs[document_id]
 
     async def _translate(
-        self, number: str, job: _Job, upload: Upload, source: str | None, target: str, glossary: Glossary | None
+        self, document_id: str, job: _Job, upload: Upload, source: str | None, target: str, glossary: Glossary | None
     ) -> None:
         def progress(share: float) -> None:
             job.share = share
@@ -106,15 +107,15 @@ class DocumentCalls:
                 job.result = await translate_document(self._service, upload, source, target, glossary, progress)
                 job.state, job.size = "done", len(job.result.content)
             except Exception as error:
-                problem = problem_of(error, f"document {number}", self._service.options.timeout)
+                problem = problem_of(error, f"document {document_id}", self._service.options.timeout)
                 job.state, job.error, job.size = "error", str(problem), 0
-        asyncio.get_running_loop().call_later(DOCUMENT_SECONDS, self._jobs.pop, number, None)
+        asyncio.get_running_loop().call_later(DOCUMENT_SECONDS, self._jobs.pop, document_id, None)
 
     async def status(self, call: Call, fields: Fields) -> dict[str, Any]:
-        number, job = self._found(call, fields)
+        document_id, job = self._found(call, fields)
         if job.task is not None:
             await asyncio.wait([job.task], timeout=PATIENCE_SECONDS)
-        answer: dict[str, Any] = {"document_id": number, "status": job.state}
+        answer: dict[str, Any] = {"document_id": document_id, "status": job.state}
         if job.state == "translating":
             seconds = time.monotonic() - job.began
             answer["seconds_remaining"] = round(seconds * (1 / job.share - 1)) + 1 if job.share else RETRY_SECONDS
@@ -129,21 +130,28 @@ class DocumentCalls:
         return answer
 
     async def download(self, call: Call, fields: Fields) -> Response:
-        number, job = self._found(call, fields)
+        document_id, job = self._found(call, fields)
         if job.result is None:
             if job.state == "error":
                 raise ProblemError(400, f"the document could not be translated: {job.error}")
             raise ProblemError(503, "the document is not translated yet", {"Retry-After": "1"})
-        del self._jobs[number]
+        del self._jobs[document_id]
         return Response(job.result.content, media_type="application/octet-stream")
 
     def _found(self, call: Call, fields: Fields) -> tuple[str, _Job]:
         """The document that a call names, if the call also knows its key. Raises ProblemError."""
-        number, key = call.path["number"], fields.get("document_key")
-        job = self._jobs.get(number)
+        document_id, key = call.path["document_id"], fields.get("document_key")
+        job = self._jobs.get(document_id)
         if job is None or not isinstance(key, str) or not hmac.compare_digest(key.encode(), job.key.encode()):
             raise ProblemError(404, "document not found: it is unknown, expired or downloaded, or the key is wrong")
-        return number, job
+        return document_id, job
+
+
+def _is_full(jobs: Collection[_Job], owner: str, size: int) -> bool:
+    """Whether a client may not add a document of this size in bytes."""
+    own = [job.size for job in jobs if job.owner == owner]
+    total = size + sum(job.size for job in jobs)
+    return len(own) >= MAX_DOCUMENTS or sum(own) + size > MAX_CLIENT_BYTES or total > MAX_ALL_BYTES
 
 
 def uploaded(fields: Fields) -> Upload:

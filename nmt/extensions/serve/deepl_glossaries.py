@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,29 +53,29 @@ class GlossaryCalls:
         return {
             "/v2/glossary-language-pairs": {"GET": self.pairs},
             "/v2/glossaries": {"GET": self.listed_v2, "POST": self.create_v2},
-            "/v2/glossaries/{number}": {"GET": self.details_v2, "DELETE": self.delete},
-            "/v2/glossaries/{number}/entries": {"GET": self.entries_v2},
+            "/v2/glossaries/{glossary_id}": {"GET": self.details_v2, "DELETE": self.delete},
+            "/v2/glossaries/{glossary_id}/entries": {"GET": self.entries_v2},
             "/v3/glossaries": {"GET": self.listed, "POST": self.create},
-            "/v3/glossaries/{number}": {"GET": self.details, "PATCH": self.edit, "DELETE": self.delete},
-            "/v3/glossaries/{number}/entries": {"GET": self.entries},
-            "/v3/glossaries/{number}/dictionaries": {"PUT": self.replace, "DELETE": self.delete_dictionary},
+            "/v3/glossaries/{glossary_id}": {"GET": self.details, "PATCH": self.edit, "DELETE": self.delete},
+            "/v3/glossaries/{glossary_id}/entries": {"GET": self.entries},
+            "/v3/glossaries/{glossary_id}/dictionaries": {"PUT": self.replace, "DELETE": self.delete_dictionary},
         }
 
     async def chosen(self, call: Call, fields: Fields, source: str | None, target: str | None) -> Glossary | None:
         """The glossary that a translation asks for; None if it asks for none."""
-        numbers = _list(fields, "glossary_ids") or _list(fields, "glossary_id")
-        if not numbers:
+        chosen = listed_values(fields, "glossary_ids") or listed_values(fields, "glossary_id")
+        if not chosen:
             return None
         if fields.get("glossary_ids") and fields.get("glossary_id"):
             raise ProblemError(400, "'glossary_id' and 'glossary_ids' cannot be combined.")
         if source is None or target is None:
             raise ProblemError(400, "Value for 'source_lang' not supported: it is needed with a glossary.")
-        if len(numbers) > MAX_PER_REQUEST:
+        if len(chosen) > MAX_PER_REQUEST:
             raise ProblemError(400, f"Value for 'glossary_ids' not supported: at most {MAX_PER_REQUEST} glossaries.")
         owner = self.owner(call, fields)
 
         def merged() -> Glossary | None:
-            glossaries = [self._store.get(owner, number) for number in numbers]
+            glossaries = [self._store.get(owner, glossary_id) for glossary_id in chosen]
             found = [row for glossary in glossaries if (row := glossary.dictionary(source, target))]
             return _compiled(tuple(row.entries for row in found)) if found else None
 
@@ -90,11 +91,8 @@ class GlossaryCalls:
         """The directions of the models whose search supports phrases, without regions."""
         if not (phrase_decoders() and has_torch()):
             return []
-        models = [
-            model
-            for model in self._service.models.by_name.values()
-            if kind_of_folder(find_model(model.path)) in MODEL_KINDS
-        ]
+        every = self._service.models.by_name.values()
+        models = [model for model in every if kind_of_folder(find_model(model.path)) in MODEL_KINDS]
         return list(dict.fromkeys((base_code(model.source_lang), base_code(model.target_lang)) for model in models))
 
     async def listed_v2(self, call: Call, fields: Fields) -> dict[str, Any]:
@@ -111,8 +109,7 @@ class GlossaryCalls:
         return _row_v2(await self._one(call, fields))
 
     async def entries_v2(self, call: Call, fields: Fields) -> Response:
-        [dictionary] = _single(await self._one(call, fields)).dictionaries
-        return Response(dictionary.entries, media_type=TSV)
+        return Response(_only_dictionary(await self._one(call, fields)).entries, media_type=TSV)
 
     async def listed(self, call: Call, fields: Fields) -> dict[str, Any]:
         return {"glossaries": list(map(_row, await self._in_store(call, fields, self._store.of_owner)))}
@@ -121,12 +118,9 @@ class GlossaryCalls:
         name = _name(fields)
         if not (dictionaries := await in_thread(partial(self._dictionaries, fields))):
             raise ProblemError(400, "Value for 'dictionaries' not supported: there are none.")
-        merged: list[Dictionary] = []
-        for new in dictionaries:
-            if any(row.is_for(new.source_lang, new.target_lang) for row in merged):
-                raise ProblemError(400, "Value for 'dictionaries' not supported: two are for the same languages.")
-            merged.append(new)
-        return json_response(_row(await self._in_store(call, fields, self._store.create, name, merged)), CREATED)
+        if any(one.is_for(other.source_lang, other.target_lang) for one, other in combinations(dictionaries, 2)):
+            raise ProblemError(400, "Value for 'dictionaries' not supported: two are for the same languages.")
+        return json_response(_row(await self._in_store(call, fields, self._store.create, name, dictionaries)), CREATED)
 
     async def details(self, call: Call, fields: Fields) -> dict[str, Any]:
         return _row(await self._one(call, fields))
@@ -134,8 +128,8 @@ class GlossaryCalls:
     async def edit(self, call: Call, fields: Fields) -> dict[str, Any]:
         name = _name(fields) if fields.get("name") is not None else None
         dictionaries = await in_thread(partial(self._dictionaries, fields))
-        number = call.path["number"]
-        return _row(await self._in_store(call, fields, self._store.edit, number, name, dictionaries, True))
+        glossary_id = call.path["glossary_id"]
+        return _row(await self._in_store(call, fields, self._store.edit, glossary_id, name, dictionaries))
 
     async def entries(self, call: Call, fields: Fields) -> dict[str, Any]:
         dictionary = _dictionary_of(await self._one(call, fields), *_languages(fields))
@@ -143,19 +137,19 @@ class GlossaryCalls:
 
     async def replace(self, call: Call, fields: Fields) -> dict[str, Any]:
         new = await in_thread(partial(self._dictionary, fields))
-        await self._in_store(call, fields, self._store.edit, call.path["number"], None, [new], False)
+        await self._in_store(call, fields, self._store.put_dictionary, call.path["glossary_id"], new)
         return _counts(new)
 
     async def delete_dictionary(self, call: Call, fields: Fields) -> Response:
-        await self._in_store(call, fields, self._store.drop_dictionary, call.path["number"], *_languages(fields))
+        await self._in_store(call, fields, self._store.drop_dictionary, call.path["glossary_id"], *_languages(fields))
         return Response(status_code=204)
 
     async def delete(self, call: Call, fields: Fields) -> Response:
-        await self._in_store(call, fields, self._store.delete, call.path["number"])
+        await self._in_store(call, fields, self._store.delete, call.path["glossary_id"])
         return Response(status_code=204)
 
     async def _one(self, call: Call, fields: Fields) -> StoredGlossary:
-        found: StoredGlossary = await self._in_store(call, fields, self._store.get, call.path["number"])
+        found: StoredGlossary = await self._in_store(call, fields, self._store.get, call.path["glossary_id"])
         return found
 
     async def _in_store(self, call: Call, fields: Fields, work: Callable[..., Any], *arguments: Any) -> Any:
@@ -209,8 +203,8 @@ def _compiled(entries: tuple[str, ...]) -> Glossary:
     return Glossary({term: translation for text in reversed(entries) for term, translation in terms_of(text).items()})
 
 
-def _list(fields: Fields, name: str) -> list[str]:
-    """The values of a field that is a list or a comma-separated text."""
+def listed_values(fields: Fields, name: str) -> list[str]:
+    """The values of a field that is a list or a comma-separated text. Raises ProblemError."""
     given = fields.get(name) or []
     given = given if isinstance(given, list) else [given]
     if not all(isinstance(value, str) for value in given):
@@ -226,18 +220,20 @@ def _name(fields: Fields) -> str:
 
 
 def _languages(fields: Fields) -> tuple[str, str]:
-    codes = [fields.get(name) for name in ("source_lang", "target_lang")]
-    for name, code in zip(("source_lang", "target_lang"), codes, strict=True):
-        if not isinstance(code, str) or not code:
-            raise ProblemError(400, f"Value for '{name}' not supported.")
-    return str(codes[0]), str(codes[1])
+    return _code(fields, "source_lang"), _code(fields, "target_lang")
 
 
-def _single(glossary: StoredGlossary) -> StoredGlossary:
-    """The glossary, if version 2 can describe it. Raises ProblemError."""
+def _code(fields: Fields, name: str) -> str:
+    if not isinstance(code := fields.get(name), str) or not code:
+        raise ProblemError(400, f"Value for '{name}' not supported.")
+    return code
+
+
+def _only_dictionary(glossary: StoredGlossary) -> Dictionary:
+    """The dictionary of a glossary that version 2 can describe. Raises ProblemError."""
     if len(glossary.dictionaries) != 1:
         raise ProblemError(400, "The glossary is multilingual: use /v3/glossaries.")
-    return glossary
+    return glossary.dictionaries[0]
 
 
 def _dictionary_of(glossary: StoredGlossary, source: str, target: str) -> Dictionary:
@@ -247,9 +243,9 @@ def _dictionary_of(glossary: StoredGlossary, source: str, target: str) -> Dictio
 
 
 def _row_v2(glossary: StoredGlossary) -> dict[str, Any]:
-    [dictionary] = _single(glossary).dictionaries
+    counts = _counts(_only_dictionary(glossary))
     named = {"glossary_id": glossary.glossary_id, "name": glossary.name, "ready": True}
-    return {**named, **_counts(dictionary), "creation_time": glossary.creation_time}
+    return {**named, **counts, "creation_time": glossary.creation_time}
 
 
 def _row(glossary: StoredGlossary) -> dict[str, Any]:

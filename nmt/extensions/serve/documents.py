@@ -27,6 +27,7 @@ from nmt.translate.results import TRUNCATED, TRUNCATED_TEXT, Translation
 
 WINDOW_TEXTS: Final = 64  # texts to translate at a time; between them, other requests get their turn
 SAMPLE_CHARACTERS: Final = 2000  # what the detection of the language reads
+UNREAD: Final = "unread"  # format of the documents that nmt cannot read
 MAX_WARNINGS: Final = 100  # warnings to keep per document
 PAUSES: Final = (1, 2, 4, 8, 16, 30, 30, 30)  # seconds to wait if the queue of the model is full
 
@@ -77,6 +78,13 @@ class KeptWarnings(LineWarnings):
     def add(self, kind: str, position: object, message: str) -> None:
         if len(self.messages) < MAX_WARNINGS:
             self.messages.append(f"{self.place}:{position}: {message}")
+
+
+def document_endings() -> list[str]:
+    """The file name endings of the documents that can be translated, except plain text."""
+    tables = registry.declared("format", "endings")
+    formats = {kind: endings for table in tables for kind, endings in table.items() if kind != UNREAD}
+    return [ending for endings in formats.values() for ending in endings]
 
 
 async def translate_document(

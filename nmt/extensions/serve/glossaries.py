@@ -8,6 +8,7 @@ import re
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -30,7 +31,7 @@ QUOTA_EXCEEDED: Final = 456  # DeepL's HTTP status
 CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 QUOTED_CELL: Final = re.compile(r'"((?:[^"]|"")*)"')
 GLOSSARY_FILE: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.json")
-ENTRY_DELIMITERS: Final = {"tsv": "\t", "csv": ","}
+ENTRY_FORMATS: Final = ("tsv", "csv")
 
 
 class Dictionary(Struct, frozen=True):
@@ -105,105 +106,106 @@ class GlossaryStore:
 
     def of_owner(self, owner: str) -> list[StoredGlossary]:
         """The glossaries of a client, oldest first."""
-        with self._lock:
-            self._refresh()
+        with self._current():
             own = [glossary for glossary in self._by_id.values() if glossary.owner == owner]
         return sorted(own, key=lambda glossary: glossary.creation_time)
 
-    def get(self, owner: str, number: str) -> StoredGlossary:
+    def get(self, owner: str, glossary_id: str) -> StoredGlossary:
         """A client's glossary by its id."""
-        with self._lock:
-            self._refresh()
-            return self._found(owner, number)
+        with self._current():
+            return self._found(owner, glossary_id)
 
     def create(self, owner: str, name: str, dictionaries: Sequence[Dictionary]) -> StoredGlossary:
         created = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         glossary = StoredGlossary(str(uuid.uuid4()), name, owner, created, list(dictionaries))
-        with self._lock:
-            self._refresh()
+        with self._current():
             if sum(other.owner == owner for other in self._by_id.values()) >= MAX_GLOSSARIES:
                 raise ProblemError(QUOTA_EXCEEDED, f"there are {MAX_GLOSSARIES:,} glossaries already (delete some)")
             self._save(glossary)
         return glossary
 
     def edit(
-        self, owner: str, number: str, name: str | None, dictionaries: Iterable[Dictionary], merges: bool
+        self, owner: str, glossary_id: str, name: str | None, dictionaries: Iterable[Dictionary]
     ) -> StoredGlossary:
-        """Rename a glossary, and add dictionaries to it.
-
-        name: None keeps the name
-        merges: whether to add the entries to existing dictionaries for the same languages, which are otherwise replaced
-        """
-        with self._lock:
-            self._refresh()
-            glossary = self._found(owner, number)
+        """Rename a glossary, and add entries to its dictionaries. name: None keeps the name"""
+        with self._current():
+            glossary = self._found(owner, glossary_id)
             if name is not None:
                 glossary = structs.replace(glossary, name=name)
             for new in dictionaries:
                 old = glossary.dictionary(new.source_lang, new.target_lang)
-                if merges and old:
-                    new = new.with_terms(old.terms | new.terms)
-                glossary = glossary.with_dictionary(new)
+                glossary = glossary.with_dictionary(new.with_terms(old.terms | new.terms) if old else new)
             self._save(glossary)
         return glossary
 
-    def drop_dictionary(self, owner: str, number: str, source: str, target: str) -> None:
-        with self._lock:
-            self._refresh()
-            glossary = self._found(owner, number)
+    def put_dictionary(self, owner: str, glossary_id: str, new: Dictionary) -> None:
+        """Add a dictionary to a glossary, or replace the one for the same languages."""
+        with self._current():
+            self._save(self._found(owner, glossary_id).with_dictionary(new))
+
+    def drop_dictionary(self, owner: str, glossary_id: str, source: str, target: str) -> None:
+        with self._current():
+            glossary = self._found(owner, glossary_id)
             if len(left := glossary.without(source, target)) == len(glossary.dictionaries):
                 raise ProblemError(404, "the glossary has no dictionary for these languages")
             self._save(structs.replace(glossary, dictionaries=left))
 
-    def delete(self, owner: str, number: str) -> None:
+    def delete(self, owner: str, glossary_id: str) -> None:
+        with self._current():
+            self._found(owner, glossary_id)
+            if self._folder is not None:
+                (self._folder / f"{glossary_id}.json").unlink(missing_ok=True)
+            self._forget(glossary_id)
+
+    @contextmanager
+    def _current(self) -> Iterator[None]:
+        """Hold the lock, with the glossaries as they are in the folder."""
         with self._lock:
             self._refresh()
-            self._found(owner, number)
-            if self._folder is not None:
-                (self._folder / f"{number}.json").unlink(missing_ok=True)
-            self._forget(number)
+            yield
 
-    def _found(self, owner: str, number: str) -> StoredGlossary:
-        glossary = self._by_id.get(number)
+    def _found(self, owner: str, glossary_id: str) -> StoredGlossary:
+        glossary = self._by_id.get(glossary_id)
         if glossary is None or glossary.owner != owner:
             raise ProblemError(404, "glossary not found")
         return glossary
 
     def _save(self, glossary: StoredGlossary) -> None:
-        content, number = msgspec.json.encode(glossary), glossary.glossary_id
-        if sum(self._sizes.values()) - self._sizes.get(number, 0) + len(content) > MAX_GLOSSARY_BYTES:
+        content, glossary_id = msgspec.json.encode(glossary), glossary.glossary_id
+        if sum(self._sizes.values()) - self._sizes.get(glossary_id, 0) + len(content) > MAX_GLOSSARY_BYTES:
             limit = f"{MAX_GLOSSARY_BYTES:,} bytes"
             raise ProblemError(QUOTA_EXCEEDED, f"the glossaries of this server would exceed {limit} (delete some)")
         if self._folder is not None:
             try:
-                write_file(self._folder / f"{number}.json", content)
+                write_file(self._folder / f"{glossary_id}.json", content)
             except (UserError, OSError) as error:
                 log.error(f"--glossaries: {one_line(str(error))}")
                 raise ProblemError(503, "the glossary cannot be saved (see the server's log)") from error
-        self._by_id[number], self._sizes[number] = glossary, len(content)
+        self._by_id[glossary_id], self._sizes[glossary_id] = glossary, len(content)
 
     def _refresh(self) -> None:
         """Read the files that were changed, by this server or another one."""
         if self._folder is None:
             return
         stamps = dict(_stamps(self._folder))
-        for number in self._stamps.keys() - stamps.keys():
-            self._forget(number)
-        for number, stamp in stamps.items():
-            if self._stamps.get(number) == stamp:
+        for glossary_id in self._stamps.keys() - stamps.keys():
+            self._forget(glossary_id)
+        for glossary_id, stamp in stamps.items():
+            if self._stamps.get(glossary_id) == stamp:
                 continue
-            self._stamps[number] = stamp
-            path = self._folder / f"{number}.json"
+            self._stamps[glossary_id] = stamp
+            path = self._folder / f"{glossary_id}.json"
             try:
                 glossary = msgspec.json.decode(read_bytes(path), type=StoredGlossary)
             except (UserError, OSError, msgspec.MsgspecError, ValueError) as error:
                 log.warn(f"{quoted(path)}: not a glossary, so it is ignored: {one_line(str(error))}")
                 continue
-            self._by_id[number], self._sizes[number] = structs.replace(glossary, glossary_id=number), stamp[1]
+            self._by_id[glossary_id] = structs.replace(glossary, glossary_id=glossary_id)
+            self._sizes[glossary_id] = stamp[1]
 
-    def _forget(self, number: str) -> None:
+    def _forget(self, glossary_id: str) -> None:
         for table in (self._by_id, self._sizes, self._stamps):
-            table.pop(number, None)
+            table.pop(glossary_id, None)
 
 
 def _stamps(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
@@ -231,7 +233,7 @@ def read_entries(text: str, format: str) -> dict[str, str]:
 
     format: tsv or csv
     """
-    if format not in ENTRY_DELIMITERS:
+    if format not in ENTRY_FORMATS:
         raise ProblemError(400, "Value for 'entries_format' not supported: use tsv or csv.")
     entries: dict[str, str] = {}
     for number, row in enumerate(_csv_rows(text) if format == "csv" else map(_tsv_row, text.split("\n")), 1):

@@ -7,6 +7,7 @@ from nmt.registry import open_options_class
 from nmt.translate.options import MAX_REPLICAS, TranslatorOptions
 
 MAX_PORT: Final = 65535
+MIB: Final = 1 << 20
 
 
 @open_options_class("protocol")
@@ -93,6 +94,10 @@ class ServeOptions:
         False, "replace unknown words with their source words", group="Details of the output", common=True
     )
     access_log: bool = opt(True, "log each request, without its texts", group="Logging", common=True)
+
+    @property
+    def max_body_bytes(self) -> int:
+        return round(self.max_body * MIB)
 
     @property
     def translator_options(self) -> TranslatorOptions:

@@ -80,7 +80,8 @@ def _listening(options: ServeOptions) -> socket.socket:
     return listener
 
 
-async def _run(service: Service, listener: socket.socket, proxies: list[str]) -> int:
+def _web_server(service: Service, proxies: list[str]) -> uvicorn.Server:
+    """uvicorn's server, with nmt's application and connections. proxies: whose X-Forwarded-For is trusted"""
     door = open_door(service.options.max_connections)
     config = uvicorn.Config(
         application(service),
@@ -95,9 +96,14 @@ async def _run(service: Service, listener: socket.socket, proxies: list[str]) ->
         backlog=BACKLOG,
         timeout_graceful_shutdown=LAST_SECONDS,
         timeout_keep_alive=round(IDLE_SECONDS),
-        ws_max_size=round(service.options.max_body * (1 << 20)),
+        ws_max_size=service.options.max_body_bytes,
     )
-    server, received, loop = uvicorn.Server(config), [], asyncio.get_running_loop()
+    return uvicorn.Server(config)
+
+
+async def _run(service: Service, listener: socket.socket, proxies: list[str]) -> int:
+    """Serve until a signal arrives, and return its number."""
+    server, received, loop = _web_server(service, proxies), [], asyncio.get_running_loop()
     is_ending, is_forced = asyncio.Event(), asyncio.Event()
     reloads: set[asyncio.Task[None]] = set()
 
@@ -105,7 +111,7 @@ async def _run(service: Service, listener: socket.socket, proxies: list[str]) ->
         received.append(number)
         (is_forced if is_ending.is_set() else is_ending).set()
         server.should_exit = True
-        service.gate.not_ready = "the server is shutting down"
+        service.not_ready = "the server is shutting down"
 
     def reload() -> None:
         task = asyncio.ensure_future(service.models.reload())
@@ -113,10 +119,10 @@ async def _run(service: Service, listener: socket.socket, proxies: list[str]) ->
         task.add_done_callback(reloads.discard)
 
     async def preload() -> None:
-        service.gate.not_ready = "the models are being loaded"
+        service.not_ready = "the models are being loaded"
         for model in service.models.by_name.values():
             await unless(is_ending.wait(), model.load(PLAIN), ClosedError())
-        service.gate.not_ready = ""
+        service.not_ready = ""
 
     async def serve() -> None:
         loading = asyncio.ensure_future(preload()) if service.options.preload else None

@@ -6,7 +6,8 @@ from contextlib import aclosing
 from functools import partial
 from typing import Final, NamedTuple
 
-from nmt.extensions.serve.calls import Endpoint, Gate
+from nmt.extensions.serve.access import Gate
+from nmt.extensions.serve.calls import Endpoint
 from nmt.extensions.serve.codes import code_distance, nearest_code, standard_code
 from nmt.extensions.serve.detection import likely_languages
 from nmt.extensions.serve.models import Details, Models, ServedModel, in_thread
@@ -43,13 +44,17 @@ class Choice(NamedTuple):
 
 
 class Service:
-    """Translates for all protocols. Its methods raise ProblemError."""
+    """Translates for all protocols. Its methods raise ProblemError.
+
+    not_ready: why the server cannot translate at the moment; empty if it can
+    characters: number of characters translated since the server started
+    """
 
     def __init__(self, options: ServeOptions, models: Models) -> None:
         self.options, self.models, self.metrics = options, models, models.metrics
         self.gate = Gate(options)
         self.endpoint = partial(Endpoint, options, self.metrics, self.gate)
-        self.characters = 0  # number of characters translated since the server started
+        self.not_ready, self.characters = "", 0
 
     async def stream_texts(
         self,
@@ -64,7 +69,7 @@ class Service:
         Close the iterator (`contextlib.aclosing`) to drop the lines whose translation has not started.
         max_batch_lines: maximum number of these requests in one batch; small batches finish earlier
         """
-        self._check(requests)
+        self.check_size(requests)
         has_phrases = details.phrases or settings.glossary is not None
         details = details._replace(phrases=has_phrases, tags=settings.needs_attention)
         requests = in_context(requests, DocumentLines(model.pipeline.context))
@@ -106,7 +111,7 @@ class Service:
         """Yield the translations of one-line requests. If a retry search fails, the remaining translations contain its error."""
         left = set(range(len(requests)))
         try:
-            self._check(requests, contexts=False)
+            self.check_size(requests, contexts=False)
             async with aclosing(self.models.translate(model, requests, details, max_batch_lines)) as translations:
                 async for number, translation in translations:
                     left.remove(number)
@@ -137,7 +142,7 @@ class Service:
         details: Details = PLAIN,
     ) -> list[Translation]:
         """Translate each request's text with the model at the same index. A text without a model (None) stays unchanged."""
-        self._check(requests)
+        self.check_size(requests)
         found = {
             number: _unchanged(request.text)
             for number, (model, request) in enumerate(zip(models, requests, strict=True))
@@ -174,27 +179,23 @@ class Service:
     async def translated_lines(self, model: ServedModel, text: str) -> str:
         """Translate a text with one sentence per line, keeping placeholders. Raises ProblemError."""
         lines = [Request(visible_line(line)) for line in text.split("\n")]
+        self.check_size(lines)  # first, because nothing can interrupt a regular expression
         settings = TextSettings(check=has_placeholders(text))
         return "\n".join(map(self.text_of, await self.translate_texts(model, lines, settings)))
 
     async def stream_text(
-        self,
-        model: ServedModel,
-        text: str,
-        kept: Collection[str] = (),
-        max_batch_lines: int = STREAM_BATCH_LINES,
+        self, model: ServedModel, text: str, kept: Collection[str]
     ) -> AsyncGenerator[tuple[str, list[str]], None]:
         """Yield the translation of each line of a text in order, with its line break and its warnings.
 
         Close the iterator, as for `stream_texts`. Raises ProblemError if a line cannot be translated.
         kept: lines that stay unchanged
-        max_batch_lines: see `stream_texts`
         """
         lines = text.split("\n")
         numbers = [number for number, line in enumerate(lines) if line.strip() not in kept]
         ready = {number: (line, list[str]()) for number, line in enumerate(lines) if line.strip() in kept}
         requests = [Request(lines[number]) for number in numbers]
-        async with aclosing(self.stream_texts(model, requests, SENTENCES, PLAIN, max_batch_lines)) as translations:
+        async with aclosing(self.stream_texts(model, requests, SENTENCES)) as translations:
             for next_line in range(len(lines)):
                 while next_line not in ready:
                     i, translation = await anext(translations)
@@ -202,7 +203,7 @@ class Service:
                 line, warnings = ready.pop(next_line)
                 yield line + ("\n" if next_line < len(lines) - 1 else ""), warnings
 
-    def _check(self, requests: Sequence[Request], contexts: bool = True) -> None:
+    def check_size(self, requests: Sequence[Request], contexts: bool = True) -> None:
         """Raise ProblemError if the requests have too many characters or lines.
 
         contexts: whether to include the contexts that the client sent
@@ -237,7 +238,7 @@ class Service:
         source: None detects the language of each text
         """
         self.check_count(texts)
-        self._check(list(map(Request, texts)))
+        self.check_size(list(map(Request, texts)))
         if source is not None:
             model = self._model_between(source, target)
             return [Choice(model, standard_code(source), 1.0) for _ in texts]

@@ -122,8 +122,10 @@ def _layout(text: str, settings: TextSettings, split: bool, pipeline: Pipeline) 
         is_long = markup != "none" and len(part.text) > MAX_CHARACTERS
         for piece in _pieces(part, markup, pipeline, split or is_long or has_message):
             for own in written_out(piece, markup) if isinstance(piece, Passage) and has_message else [piece]:
-                is_too_long = markup != "none" and isinstance(own, Passage) and len(own.text) > MAX_CHARACTERS
-                layout += _pieces(own, markup, pipeline, True) if isinstance(own, Passage) and is_too_long else [own]
+                if markup != "none" and isinstance(own, Passage) and len(own.text) > MAX_CHARACTERS:
+                    layout += _pieces(own, markup, pipeline, True)
+                else:
+                    layout.append(own)
     side = pipeline.source
     return [with_unseen_signs(part, side, settings.write) if isinstance(part, Passage) else part for part in layout]
 

@@ -46,9 +46,7 @@ DRAWN_RELATIONS: Final = {"chart", "diagramData"}  # parts with text that is not
 # Limits for the parts that are read, which are held in memory as trees. Other parts, such as images, are not unpacked.
 MAX_UNPACKED_BYTES: Final = 64 << 20
 FREE_PART_BYTES: Final = 4 << 20  # a document of any size may unpack to this
-MAX_PART_EXPANSION: Final = (
-    100  # bytes beyond these per byte of the file; the text of real documents is packed 5 to 50 times smaller
-)
+MAX_PART_EXPANSION: Final = 100  # further bytes per byte of the file; in real documents, text shrinks 5 to 50 times
 LOCAL_HEADER: Final = struct.Struct("<26xHH")  # its last fields are the lengths of the name and of the extra field
 HAS_DESCRIPTOR: Final = 8  # flag of a part whose sizes follow its content
 MAX_PARTS: Final = 20_000
@@ -153,10 +151,8 @@ class DocxDocument(UnitDocument):
         return texts
 
     def _part(self, archive: zipfile.ZipFile, name: str) -> XmlFile:
-        limit, chunks = (
-            min(MAX_UNPACKED_BYTES, FREE_PART_BYTES + MAX_PART_EXPANSION * len(self._content)),
-            list[bytes](),
-        )
+        limit = min(MAX_UNPACKED_BYTES, FREE_PART_BYTES + MAX_PART_EXPANSION * len(self._content))
+        chunks = list[bytes]()
         with archive.open(name) as file:
             while data := file.read(READ_BYTES):
                 chunks.append(data)

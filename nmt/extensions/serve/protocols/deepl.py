@@ -10,7 +10,7 @@ from nmt import register
 from nmt.extensions.serve.calls import Call, Fields
 from nmt.extensions.serve.codes import language_name, nearest_code, standard_code
 from nmt.extensions.serve.deepl_documents import DocumentCalls, uploaded
-from nmt.extensions.serve.deepl_glossaries import GlossaryCalls, base_code
+from nmt.extensions.serve.deepl_glossaries import GlossaryCalls, base_code, listed_values
 from nmt.extensions.serve.models import known_languages
 from nmt.extensions.serve.problems import ProblemError
 from nmt.extensions.serve.protocol import ClientProtocol
@@ -45,16 +45,16 @@ CHINESE: Final = {
 class DeepL(ClientProtocol):
     """DeepL's protocol: texts as JSON or form data, documents, and glossaries."""
 
+    prefixes = ("/v2", "/v3")
+
     def __init__(self, options: Any, service: Service) -> None:
         super().__init__(options, service)
         self._glossaries = GlossaryCalls(service, options.glossaries)
         self._documents = DocumentCalls(service)
 
-    prefixes = ("/v2", "/v3")
-
     def routes(self) -> list[BaseRoute]:
         """The calls of DeepL's version 2, and those of version 3 for glossaries and languages."""
-        handlers = {
+        handlers = {  # of GET and POST
             "/v2/translate": self.translate,
             "/v2/languages": self.languages,
             "/v2/usage": self.usage,
@@ -224,17 +224,9 @@ def _rules(fields: Fields) -> TagRules:
     if not fields.get("tag_handling"):
         return TagRules()
     outline = str(fields.get("outline_detection", 1)).lower() not in ("0", "false")
-    ignored, splitting, inline = (_names(fields, f"{kind}_tags") for kind in ("ignore", "splitting", "non_splitting"))
+    kinds = ("ignore", "splitting", "non_splitting")
+    ignored, splitting, inline = (frozenset(listed_values(fields, f"{kind}_tags")) for kind in kinds)
     return TagRules(ignored, splitting, inline, outline)
-
-
-def _names(fields: Fields, name: str) -> frozenset[str]:
-    """Names of tags, from a list or a comma-separated text."""
-    given = fields.get(name) or []
-    given = given if isinstance(given, list) else [given]
-    if not all(isinstance(names, str) for names in given):
-        raise ProblemError(400, f"Value for '{name}' not supported.")
-    return frozenset(one.strip() for names in given for one in names.split(",") if one.strip())
 
 
 def _code(fields: Fields, name: str) -> str | None:

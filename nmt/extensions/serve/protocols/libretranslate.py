@@ -4,6 +4,7 @@ import json
 import re
 import secrets
 import time
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
@@ -11,11 +12,11 @@ from urllib.parse import quote
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from nmt import register, registry
+from nmt import register
 from nmt.errors import one_line
 from nmt.extensions.serve.calls import FILE_FIELD, Call, Fields, Upload
 from nmt.extensions.serve.codes import language_name, nearest_code, standard_code
-from nmt.extensions.serve.documents import translate_document
+from nmt.extensions.serve.documents import document_endings, translate_document
 from nmt.extensions.serve.models import Details, known_languages
 from nmt.extensions.serve.options import ServeOptions
 from nmt.extensions.serve.problems import ProblemError
@@ -23,7 +24,6 @@ from nmt.extensions.serve.protocol import ClientProtocol
 from nmt.extensions.serve.service import Service
 from nmt.extensions.texts.passes.options import MarkupName
 from nmt.extensions.texts.text_steps import TextSettings
-from nmt.formats.base import LINES, format_of
 from nmt.options import NoOptions
 from nmt.translate.requests import Request
 from nmt.translate.results import Translation
@@ -66,7 +66,7 @@ class LibreTranslate(ClientProtocol):
         return [
             self.route("/translate", self.translate),
             self.route("/translate_file", self.translate_file, "POST"),
-            self.route("/download_file/{number}/{name}", self.download, "GET", is_open=True),
+            self.route("/download_file/{file_id}/{name}", self.download, "GET", is_open=True),
             self.route("/detect", self.detect, "POST"),
             self.route("/languages", self.languages, "GET", is_open=True),
             self.route("/languages", self.posted_languages, "POST", is_open=True),
@@ -113,22 +113,22 @@ class LibreTranslate(ClientProtocol):
         if not isinstance(upload := fields.get(FILE_FIELD), Upload):
             raise _missing(FILE_FIELD)
         translated = await translate_document(self.service, upload, *self._direction(fields))
-        number = secrets.token_urlsafe(16)
-        self._files[number] = _File(upload.name, translated.content, time.monotonic())
+        file_id = secrets.token_urlsafe(16)
+        self._files[file_id] = _File(upload.name, translated.content, time.monotonic())
         self._forget_files()
-        return {"translatedFileUrl": f"{_address(call)}/download_file/{number}/{quote(upload.name)}"}
+        return {"translatedFileUrl": f"{_address(call)}/download_file/{file_id}/{quote(upload.name)}"}
 
     def _forget_files(self) -> None:
         """Drop translated documents that are too old or too many."""
         size = sum(len(file.content) for file in self._files.values())
-        for number, file in list(self._files.items()):
+        for file_id, file in list(self._files.items()):
             if size <= MAX_DOWNLOAD_BYTES and time.monotonic() - file.began < DOWNLOAD_SECONDS:
                 return
-            size -= len(self._files.pop(number).content)
+            size -= len(self._files.pop(file_id).content)
 
     async def download(self, call: Call, _: Fields) -> Response:
         self._forget_files()
-        if (file := self._files.get(call.path["number"])) is None:
+        if (file := self._files.get(call.path["file_id"])) is None:
             raise ProblemError(404, "this file does not exist, or is not kept any more")
         disposition = f"attachment; filename*=UTF-8''{quote(file.name)}"
         return Response(file.content, 200, {"content-disposition": disposition}, "application/octet-stream")
@@ -136,9 +136,7 @@ class LibreTranslate(ClientProtocol):
     def _all_codes(self) -> list[str]:
         """The source languages, followed by those that are only target languages."""
         targets = known_languages(self.service.models)
-        return list(
-            dict.fromkeys([*targets, *(code for targets_of_one in targets.values() for code in targets_of_one)])
-        )
+        return list(dict.fromkeys([*targets, *chain(*targets.values())]))
 
     def _others(self, translation: Translation, count: int) -> list[str]:
         """The other distinct candidates for a text."""
@@ -177,7 +175,7 @@ class LibreTranslate(ClientProtocol):
             "keyRequired": needs_key,
             "suggestions": False,
             "filesTranslation": True,
-            "supportedFilesFormat": _file_endings(),
+            "supportedFilesFormat": [".txt", *document_endings()],
             "language": {"source": _named(codes[0]), "target": _named(targets[codes[0]][0])},
         }
 
@@ -185,19 +183,10 @@ class LibreTranslate(ClientProtocol):
         return self._specification
 
 
-def _file_endings() -> list[str]:
-    """The endings of the documents that can be translated."""
-    endings = [
-        ending for table in registry.declared("format", "endings") for names in table.values() for ending in names
-    ]
-    return [".txt", *(ending for ending in endings if format_of([f"a{ending}"]) not in (LINES, "unread"))]
-
-
 def _address(call: Call) -> str:
-    """The address of the server as the client sees it, even behind a proxy."""
-    scheme = call.headers.get("x-forwarded-proto", "http")
-    host = call.headers.get("x-forwarded-host") or call.headers.get("host", "")
-    return f"{'https' if scheme == 'https' else 'http'}://{NO_HOST.sub('', host)}"
+    """The address of the server as the client sees it, even behind a proxy that keeps the Host header."""
+    scheme = "https" if call.headers.get("x-forwarded-proto") == "https" else "http"
+    return f"{scheme}://{NO_HOST.sub('', call.headers.get('host', ''))}"
 
 
 def _named(code: str) -> dict[str, str]:

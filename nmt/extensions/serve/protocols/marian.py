@@ -23,7 +23,7 @@ class MarianSocket(ClientProtocol):
     """Marian's server protocol: each WebSocket message contains lines of text."""
 
     def routes(self) -> list[BaseRoute]:
-        """A WebSocket at /translate that uses the first model, or the one given by `?model=NAME`."""
+        """A WebSocket at /translate that uses the first model, or the one given by `?model=NAME` or `?source=en&target=de`."""
         return [WebSocketRoute("/translate", self.talk)]
 
     async def talk(self, socket: WebSocket) -> None:

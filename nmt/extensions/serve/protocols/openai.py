@@ -1,26 +1,27 @@
 """The part of OpenAI's protocol that chat programs need: the user's last message is translated."""
 
 import re
-import sys
 import time
 import uuid
 from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import Annotated, Any, Final
 
 import msgspec
+import regex
 from starlette.routing import BaseRoute
 
 from nmt import register
 from nmt.errors import one_line
 from nmt.extensions.serve.calls import Call, Fields
 from nmt.extensions.serve.events import EventStream, json_event
-from nmt.extensions.serve.models import Details, ServedModel
+from nmt.extensions.serve.models import Details, ServedModel, in_thread
 from nmt.extensions.serve.options import ServeOptions
 from nmt.extensions.serve.problems import ProblemError
 from nmt.extensions.serve.protocol import ClientProtocol
 from nmt.extensions.serve.protocols.options import OpenAIOptions
-from nmt.extensions.serve.service import SENTENCES, STREAM_BATCH_LINES, Service
+from nmt.extensions.serve.service import SENTENCES, Service
 from nmt.translate.requests import Request
 
 ERROR_CODES: Final = {  # by HTTP status
@@ -31,6 +32,7 @@ ERROR_CODES: Final = {  # by HTTP status
 }
 NO_SUCH_MODEL: Final = 404  # HTTP status
 MAX_CHOICES: Final = 20
+PATTERN_SECONDS: Final = 1.0  # time limit for each --prompt-pattern
 RULE_ROLES: Final = ("system", "developer")
 # A line that separates texts, such as `==PART==`, if the system message mentions it.
 PART_SEPARATOR: Final = re.compile(r"[^\w\s]\S*[^\w\s]")
@@ -110,7 +112,8 @@ class OpenAI(ClientProtocol):
 
     def __init__(self, options: ServeOptions, service: Service) -> None:
         super().__init__(options, service)
-        self._patterns = [re.compile(pattern, re.DOTALL) for pattern in self.options.prompt_pattern]
+        # Some patterns would search some texts for hours, during which `re`, unlike `regex`, stops all threads.
+        self._patterns = [regex.compile(pattern, regex.DOTALL) for pattern in self.options.prompt_pattern]
 
     def routes(self) -> list[BaseRoute]:
         """/v1/chat/completions, /v1/models and /v1/models/NAME."""
@@ -127,18 +130,15 @@ class OpenAI(ClientProtocol):
     async def complete(self, call: Call, _: Fields) -> EventStream | dict[str, Any]:
         asked: Conversation = call.json(Conversation)
         asked.check()
-        text = self._text(asked.messages)
+        text = await self._text(asked.messages)
         rules = [message.text for message in asked.messages if message.role in RULE_ROLES]
         kept = {line for rule in rules for line in map(str.strip, rule.split("\n")) if PART_SEPARATOR.fullmatch(line)}
         model, count = self._model(asked.model), asked.n or 1
         head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": asked.model}
         if asked.stream:
             has_usage = bool(asked.stream_options and asked.stream_options.include_usage)
-            lines = self.service.stream_text(model, text, kept, STREAM_BATCH_LINES)
-            return EventStream(_chunks(head, text, lines, has_usage))
-        translations, warnings = await (
-            self._best(model, text, kept) if count == 1 else self._several(model, text, kept, count)
-        )
+            return EventStream(_chunks(head, text, self.service.stream_text(model, text, kept), has_usage))
+        translations, warnings = await self._translations(model, text, kept, count)
         return {
             **head,
             "object": "chat.completion",
@@ -147,30 +147,33 @@ class OpenAI(ClientProtocol):
             **_warnings(warnings),
         }
 
-    def _text(self, messages: Sequence[Message]) -> str:
+    async def _text(self, messages: Sequence[Message]) -> str:
         """The last user message, or the part of it that a pattern finds. Raises ProblemError if there is none."""
         texts = [message.text for message in messages if message.role == "user"]
         if not texts:
             raise ProblemError(400, "'messages' contains no message with the role 'user'")
+        if not self._patterns:
+            return texts[-1]
+        try:
+            return await in_thread(partial(self._found, texts[-1]))
+        except TimeoutError:
+            raise ProblemError(400, "a --prompt-pattern takes too long to search this message") from None
+
+    def _found(self, message: str) -> str:
+        """The text that the first fitting pattern finds in a message, or the whole message. Raises TimeoutError."""
         for pattern in self._patterns:
-            if found := pattern.search(texts[-1]):
+            if found := pattern.search(message, timeout=PATTERN_SECONDS, concurrent=True):
                 return found[1] or ""
-        return texts[-1]
+        return message
 
-    async def _best(self, model: ServedModel, text: str, kept: Collection[str]) -> tuple[list[str], list[str]]:
-        """The translation of a text, and its warnings."""
-        async with aclosing(self.service.stream_text(model, text, kept, sys.maxsize)) as lines:
-            rows = [row async for row in lines]
-        return ["".join(line for line, _ in rows)], [warning for _, own in rows for warning in own]
-
-    async def _several(
+    async def _translations(
         self, model: ServedModel, text: str, kept: Collection[str], count: int
     ) -> tuple[list[str], list[str]]:
-        """Several translations of a text, the best first, and the warnings. The last one is repeated if there are fewer."""
+        """`count` translations of a text, the best first, and the warnings. The last one is repeated if there are fewer."""
         lines = text.split("\n")
         numbers = [number for number, line in enumerate(lines) if line.strip() not in kept]
         requests = [Request(lines[number]) for number in numbers]
-        found = await self.service.translate_texts(model, requests, SENTENCES, Details(scores=True))
+        found = await self.service.translate_texts(model, requests, SENTENCES, Details(scores=count > 1))
         translations = []
         for candidate in range(count):
             own = dict(zip(numbers, (self.service.text_of(row, candidate) for row in found), strict=True))

@@ -4,6 +4,7 @@ import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +28,7 @@ from nmt.extensions.serve.messages import (
     TranslationEvent,
     TranslationRow,
 )
-from nmt.extensions.serve.models import Details, ServedModel
+from nmt.extensions.serve.models import Details, ServedModel, in_thread
 from nmt.extensions.serve.options import ServeOptions
 from nmt.extensions.serve.problems import ProblemError
 from nmt.extensions.serve.protocol import ClientProtocol
@@ -70,9 +71,11 @@ class NmtProtocol(ClientProtocol):
         model = self.service.models.find(asked.model, asked.source, asked.target)
         texts = asked.text if isinstance(asked.text, list) else [asked.text]
         self.service.check_count(texts)
-        settings = _settings(asked, texts)
-        keeps_lines = settings.split or settings.markup != "none"
+        keeps_lines = asked.split or asked.markup != "none"
         requests = [_request(text, keeps_lines) for text in texts]
+        self.service.check_size(requests)  # before the search for placeholders, which nothing can interrupt
+        glossary = await in_thread(partial(Glossary, asked.glossary)) if asked.glossary else None
+        settings = _settings(asked, requests, glossary)
         has_phrases = any(request.phrases for request in requests)
         if asked.alternatives and (has_phrases or asked.glossary or asked.repair):
             raise ProblemError(400, "alternatives cannot be combined with phrases, a glossary or repair")
@@ -92,8 +95,8 @@ class NmtProtocol(ClientProtocol):
         return HealthAnswer()
 
     async def ready(self, _: Call, __: Fields) -> ReadyAnswer:
-        if self.service.gate.not_ready:
-            raise ProblemError(503, self.service.gate.not_ready, {"Retry-After": "1"})
+        if self.service.not_ready:
+            raise ProblemError(503, self.service.not_ready, {"Retry-After": "1"})
         return ReadyAnswer()
 
     async def metrics(self, _: Call, __: Fields) -> Response:
@@ -127,14 +130,12 @@ def description(options: ServeOptions) -> dict[str, Any]:
     return document
 
 
-def _settings(asked: TranslateRequest, texts: Sequence[str | Text]) -> TextSettings:
+def _settings(asked: TranslateRequest, requests: Sequence[Request], glossary: Glossary | None) -> TextSettings:
     """How to translate a request's texts. Raises ProblemError if alignment or word scores are requested for several sentences."""
-    glossary = Glossary(asked.glossary) if asked.glossary else None
     shows_search = asked.alignment or asked.word_scores
     check = asked.check
     if check is None:
-        lines = (text if isinstance(text, str) else text.text for text in texts)
-        check = not shows_search and any(map(has_placeholders, lines))
+        check = not shows_search and any(has_placeholders(request.text) for request in requests)
     settings = TextSettings(asked.split, asked.markup, glossary, asked.repair, check)
     if shows_search and replace(settings, glossary=None) != TextSettings():
         raise ProblemError(400, "alignment and word_scores cannot be combined with split, markup, repair or check")

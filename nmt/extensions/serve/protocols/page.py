@@ -9,9 +9,10 @@ from msgspec import Struct
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from nmt import register, registry
-from nmt.extensions.serve.calls import MIB, Call, Fields
+from nmt import register
+from nmt.extensions.serve.calls import Call, Fields
 from nmt.extensions.serve.codes import standard_code
+from nmt.extensions.serve.documents import document_endings
 from nmt.extensions.serve.messages import Direction
 from nmt.extensions.serve.models import in_thread
 from nmt.extensions.serve.protocol import ClientProtocol
@@ -22,7 +23,6 @@ from nmt.text.pipeline import Pipeline
 
 FOLDER: Final = Path(__file__).parents[1] / "page"
 MAIN_FILE: Final = "page.html"
-UNREAD: Final = "unread"  # format of the documents that nmt cannot read
 PAGE_HEADERS: Final = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
@@ -124,13 +124,14 @@ class Page(ClientProtocol):
             Direction(model.name, standard_code(model.source_lang), standard_code(model.target_lang), model.is_loaded)
             for model in self.service.models.by_name.values()
         ]
-        tables = registry.declared("format", "endings")
-        formats = {kind: names for table in tables for kind, names in table.items() if kind != UNREAD}
-        endings = [ending for names in formats.values() for ending in names]
         options = self.options
-        max_bytes = round(options.max_body * MIB)
         return PageFacts(
-            directions, options.keys is not None, endings, options.max_texts, options.max_characters, max_bytes
+            directions,
+            options.keys is not None,
+            document_endings(),
+            options.max_texts,
+            options.max_characters,
+            options.max_body_bytes,
         )
 
     async def sentences(self, call: Call, _: Fields) -> SplitAnswer:
