@@ -17,10 +17,12 @@ import pytest
 from conftest import ENVIRONMENT, WORDS, reseal, small_model
 from exchange import events_of
 from forks import forked_nmt
+from prometheus_client.parser import text_string_to_metric_families as text_to_metrics
 from refusals import assert_refused
 from servers import late_search, raw, receive_frame, send_text, serving, wait_until, web_socket
 from starlette.datastructures import Headers
 
+import nmt
 from nmt import registry
 from nmt.extensions.ctranslate2 import engine as ctranslate2_engine
 from nmt.extensions.serve import access, calls
@@ -610,3 +612,31 @@ def test_models_and_settings_that_cannot_be_served_are_reported_at_once(model, n
     (tmp_path / "keys").write_text("# none\n  # at all\n")
     assert nmt("serve", "--model", model, "--port=0", "--keys", tmp_path / "keys").returncode == 2
     assert nmt("serve", "--model", model, "--port=0", "--host=nowhere.invalid").returncode == 5
+
+
+def metrics_of(server):
+    """The values of all metrics, by name and labels."""
+    text = server.ask("GET", "/metrics")[1].decode()
+    return {(sample.name, *sample.labels.values()): sample.value for f in text_to_metrics(text) for sample in f.samples}
+
+
+def test_metrics_count_tokens_batches_queues_and_failures(server, model):
+    before = metrics_of(server)
+    server.translate(text=LINES[:3])
+    assert server.ask("POST", "/v1/translate", b"{")[0] == 400
+    assert server.ask("GET", "/v1/nothing")[0] == 404
+    after = metrics_of(server)
+    found = nmt.load(model).translate(LINES[:3])
+    counted = {
+        ("nmt_lines_total", "m"): 3,
+        ("nmt_characters_total", "m"): sum(map(len, LINES[:3])),
+        ("nmt_source_tokens_total", "m"): sum(len(line.split()) for line in LINES[:3]),
+        ("nmt_target_tokens_total", "m"): sum(len(translation.candidates[0].tokens) for translation in found),
+        ("nmt_queue_seconds_count", "m"): 1,
+        ("nmt_batch_lines_sum", "m"): 3,
+        ("nmt_failures_total", "invalid", "nmt"): 1,
+    }
+    assert {name: after[name] - before.get(name, 0.0) for name in counted} == counted
+    assert sum(value for name, value in after.items() if name[0] == "nmt_failures_total" and "not-found" in name) >= 1
+    assert after["nmt_inference_seconds_sum", "m"] > before["nmt_inference_seconds_sum", "m"]
+    assert after["process_resident_memory_bytes",] > 0 and after["nmt_running_requests",] >= 1
