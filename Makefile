@@ -78,7 +78,7 @@ bench-translate: setup
 bench-methods: setup
 	$(BIN)/python benchmarks/methods.py --source $(SOURCE) --target $(TARGET) $(FLAGS)
 
-# make bench-serve MODEL=model SOURCE=test.en [FLAGS="--clients 1 8 64"]
+# make bench-serve MODEL=exported-model SOURCE=test.en [FLAGS="--clients 1 8 64"]
 bench-serve: setup
 	$(BIN)/python benchmarks/serve.py --model $(MODEL) --source $(SOURCE) $(FLAGS)
 
