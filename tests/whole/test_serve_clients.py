@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import re
 import shutil
 import threading
@@ -382,6 +383,21 @@ def test_libretranslate_translates_files(serve, name, content, translated, sourc
         address + r"/download_file/[\w-]{20,}/" + quote(name), answer["translatedFileUrl"]
     )
     assert downloaded == (200, translated.encode())
+
+
+@pytest.mark.parametrize("name", ["..", "."])
+def test_a_file_with_a_name_that_addresses_cannot_have_can_be_downloaded(serve, name):
+    ask = serve({"m": ("en", "de")})
+    body, kind = multipart(name, b"One.", source="en", target="de")
+    address = ask("/translate_file", body, content_type=kind)[1]["translatedFileUrl"]
+    assert address.rpartition("/")[2] == "file"
+
+
+def test_a_model_in_a_folder_whose_name_is_not_utf_8_is_listed_and_measured(serve):
+    ask = serve({os.fsdecode(b"l\xe9"): ("en", "de")})
+    assert ask("/v1/models", method="GET")[1]["data"][0]["id"] == r"l\udce9"
+    assert rb'model="l\\udce9"' in ask("/metrics", method="GET")[1]
+    assert ask(OPENAI, {"model": r"l\udce9", "messages": [{"role": "user", "content": "One."}]})[0] == 200
 
 
 @pytest.mark.parametrize(

@@ -264,14 +264,14 @@ class Models:
 
 
 def _named(given: str) -> tuple[str, Path]:
-    """The name and the folder in `NAME=FOLDER` or `FOLDER`.
+    """The name and the folder in `NAME=FOLDER` or `FOLDER`. Bytes of a name that are not UTF-8 are escaped, as JSON requires.
 
     The folder's name itself may contain `=`, as it does in a sweep.
     """
     name, equals, path = given.partition("=")
-    if equals and not Path(given).exists():
-        return name, Path(path)
-    return Path(given).resolve().name, Path(given)
+    if not equals or Path(given).exists():
+        name, path = Path(given).resolve().name, given
+    return quoted(name), Path(path)
 
 
 async def in_thread(work: Callable[[], _T]) -> _T:

@@ -29,14 +29,14 @@ QUIET_SECONDS: Final = 60.0  # a message of the web server is not repeated withi
 
 
 class ServerMessages(logging.Handler):
-    """Writes the messages of uvicorn and asyncio to the log, each only once a minute, because clients can cause them."""
+    """Writes the messages of libraries to the log, each kind only once a minute, because clients can cause them."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self._written: dict[str, float] = {}
+        self._written: dict[tuple[str, int], float] = {}  # by the line of code that wrote the message
 
     def emit(self, record: logging.LogRecord) -> None:
-        kind, now = str(record.msg).partition("\n")[0], time.monotonic()
+        kind, now = (record.pathname, record.lineno), time.monotonic()
         if now - self._written.get(kind, -QUIET_SECONDS) < QUIET_SECONDS:
             return
         self._written[kind] = now
@@ -54,9 +54,7 @@ def run_server(options: ServeOptions, part: Part) -> int:
     """
     proxies = trusted_proxies(options)
     service = Service(options, Models(options, part))
-    for name in ("uvicorn", "asyncio"):
-        logger = logging.getLogger(name)
-        logger.handlers, logger.propagate = [ServerMessages()], False
+    logging.getLogger().handlers = [ServerMessages()]
     with _listening(options) as listener:
         host, port = listener.getsockname()[:2]
         log.info(f"listening on http://{f'[{host}]' if ':' in host else host}:{port}")
@@ -114,6 +112,8 @@ async def _run(service: Service, listener: socket.socket, proxies: list[str]) ->
         service.not_ready = "the server is shutting down"
 
     def reload() -> None:
+        if len(reloads) > 1:  # one is running, and the next one has not read its files yet
+            return
         task = asyncio.ensure_future(service.models.reload())
         reloads.add(task)
         task.add_done_callback(reloads.discard)
