@@ -16,6 +16,7 @@ from fake_translator import FakeTranslator
 
 from nmt import registry
 from nmt.artefact import Artefact
+from nmt.errors import UserError
 from nmt.extensions.serve import detection, models, service
 from nmt.extensions.serve.app import application
 from nmt.extensions.serve.options import ServeOptions
@@ -398,6 +399,20 @@ def test_a_model_in_a_folder_whose_name_is_not_utf_8_is_listed_and_measured(serv
     assert ask("/v1/models", method="GET")[1]["data"][0]["id"] == r"l\udce9"
     assert rb'model="l\\udce9"' in ask("/metrics", method="GET")[1]
     assert ask(OPENAI, {"model": r"l\udce9", "messages": [{"role": "user", "content": "One."}]})[0] == 200
+
+
+def test_what_a_model_does_not_support_is_refused_even_before_it_is_loaded(serve, monkeypatch, capfd):
+    ask, open_echo = serve({"m": ("en", "de")}), models.open_translator
+
+    def open_as_ctranslate2(paths, options, *given, **named):
+        if options.engine == "torch":
+            raise UserError("a folder for CTranslate2")
+        return open_echo(paths, options, *given, **named)
+
+    monkeypatch.setattr(models, "open_translator", open_as_ctranslate2)
+    status, content = ask(OWN, {"text": "One.", "alignment": True})
+    assert status == 400 and "does not support alignment" in content["error"]["message"]
+    assert "nmt: error" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
