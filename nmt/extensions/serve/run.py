@@ -102,8 +102,7 @@ def _web_server(service: Service, proxies: list[str]) -> uvicorn.Server:
 async def _run(service: Service, listener: socket.socket, proxies: list[str]) -> int:
     """Serve until a signal arrives, and return its number."""
     server, received, loop = _web_server(service, proxies), [], asyncio.get_running_loop()
-    is_ending, is_forced = asyncio.Event(), asyncio.Event()
-    reloads: set[asyncio.Task[None]] = set()
+    is_ending, is_forced, must_reload = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     def end(number: signal.Signals) -> None:
         received.append(number)
@@ -111,12 +110,10 @@ async def _run(service: Service, listener: socket.socket, proxies: list[str]) ->
         server.should_exit = True
         service.not_ready = "the server is shutting down"
 
-    def reload() -> None:
-        if len(reloads) > 1:  # one is running, and the next one has not read its files yet
-            return
-        task = asyncio.ensure_future(service.models.reload())
-        reloads.add(task)
-        task.add_done_callback(reloads.discard)
+    async def reload() -> None:
+        while await must_reload.wait():  # once for all signals that arrive during a reload
+            must_reload.clear()
+            await service.models.reload()
 
     async def preload() -> None:
         service.not_ready = "the models are being loaded"
@@ -138,8 +135,10 @@ async def _run(service: Service, listener: socket.socket, proxies: list[str]) ->
 
     for number in ENDING_SIGNALS:
         loop.add_signal_handler(number, partial(end, number))
-    loop.add_signal_handler(signal.SIGHUP, reload)
+    loop.add_signal_handler(signal.SIGHUP, must_reload.set)
+    reloading = asyncio.ensure_future(reload())
     with suppress(ClosedError):
         # Not uvicorn's `force_exit`: it calls `wait_closed`, which since Python 3.12.1 waits for clients to disconnect.
         await unless(is_forced.wait(), serve(), ClosedError())
+    reloading.cancel()
     return received[0] if received else 0
