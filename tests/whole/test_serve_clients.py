@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import re
 import shutil
 import threading
@@ -15,6 +16,7 @@ from fake_translator import FakeTranslator
 
 from nmt import registry
 from nmt.artefact import Artefact
+from nmt.errors import UserError
 from nmt.extensions.serve import detection, models, service
 from nmt.extensions.serve.app import application
 from nmt.extensions.serve.options import ServeOptions
@@ -382,6 +384,35 @@ def test_libretranslate_translates_files(serve, name, content, translated, sourc
         address + r"/download_file/[\w-]{20,}/" + quote(name), answer["translatedFileUrl"]
     )
     assert downloaded == (200, translated.encode())
+
+
+@pytest.mark.parametrize("name", ["..", "."])
+def test_a_file_with_a_name_that_addresses_cannot_have_can_be_downloaded(serve, name):
+    ask = serve({"m": ("en", "de")})
+    body, kind = multipart(name, b"One.", source="en", target="de")
+    address = ask("/translate_file", body, content_type=kind)[1]["translatedFileUrl"]
+    assert address.rpartition("/")[2] == "file"
+
+
+def test_a_model_in_a_folder_whose_name_is_not_utf_8_is_listed_and_measured(serve):
+    ask = serve({os.fsdecode(b"l\xe9"): ("en", "de")})
+    assert ask("/v1/models", method="GET")[1]["data"][0]["id"] == r"l\udce9"
+    assert rb'model="l\\udce9"' in ask("/metrics", method="GET")[1]
+    assert ask(OPENAI, {"model": r"l\udce9", "messages": [{"role": "user", "content": "One."}]})[0] == 200
+
+
+def test_what_a_model_does_not_support_is_refused_even_before_it_is_loaded(serve, monkeypatch, capfd):
+    ask, open_echo = serve({"m": ("en", "de")}), models.open_translator
+
+    def open_as_ctranslate2(paths, options, *given, **named):
+        if options.engine == "torch":
+            raise UserError("a folder for CTranslate2")
+        return open_echo(paths, options, *given, **named)
+
+    monkeypatch.setattr(models, "open_translator", open_as_ctranslate2)
+    status, content = ask(OWN, {"text": "One.", "alignment": True})
+    assert status == 400 and "does not support alignment" in content["error"]["message"]
+    assert "nmt: error" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,14 @@
 
 import asyncio
 import json
+import os
 import re
 import shutil
+import tempfile
+from contextlib import contextmanager
 from datetime import datetime
+from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import urlencode
 
 import pytest
@@ -339,7 +344,46 @@ def test_the_number_and_the_size_of_glossaries_are_limited(serve, monkeypatch):
         assert ask("PUT", f"/v3/glossaries/{made[1]['glossary_id']}/dictionaries", half)[0] == 200
 
 
+def test_a_folder_of_glossaries_that_disappears_or_changes_is_no_bug(serve, tmp_path, monkeypatch, capfd):
+    kept = tmp_path / "glossaries"
+    kept.mkdir()
+    ask, scandir = serve(glossaries=str(kept)), os.scandir
+    first, second = (ask("POST", "/v2/glossaries", glossary())[1]["glossary_id"] for _ in range(2))
+
+    class Entry(SimpleNamespace):
+        """A file that another server deletes before it is examined."""
+
+        def stat(self, **_):
+            Path(self.path).unlink()
+            return Path(self.path).stat()
+
+    @contextmanager
+    def deleting(folder):
+        with scandir(folder) as files:
+            yield [Entry(name=file.name, path=file.path, is_file=file.is_file) for file in files]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", deleting)
+        assert ask("GET", "/v2/glossaries") == (200, {"glossaries": []})
+    assert ask("DELETE", f"/v2/glossaries/{first}")[0] == 404
+    kept.rmdir()
+    assert ask("GET", "/v2/glossaries")[0] == ask("DELETE", f"/v2/glossaries/{second}")[0] == 503
+    assert str(kept) in capfd.readouterr().err
+    kept.mkdir()
+    assert ask("POST", "/v2/glossaries", glossary())[0] == 201
+
+
 # Documents
+
+
+def test_without_space_for_temporary_files_only_documents_that_need_some_fail(serve, tmp_path, monkeypatch, capfd):
+    ask = serve()
+    with monkeypatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+        assert ask.document("a.txt", "The man sleeps.\n" + 400 * ("\u3000" * 1000 + "\n"))[0]["status"] == "done"
+        status = ask.document("a.srt", SRT)[0]
+    assert status["status"] == "error" and "resource" in status["message"]
+    assert str(tmp_path / "missing") in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

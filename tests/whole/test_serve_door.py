@@ -244,6 +244,14 @@ def test_invalid_utf_8_closes_a_web_socket_without_a_traceback(server):
     assert "Traceback" not in log and log.count("Invalid UTF-8") == 1
 
 
+def test_malformed_forms_do_not_fill_the_log(server):
+    for length in range(1, 21):
+        body = b"--" + b"x" * length + b"y\r\n\r\n"
+        kind = f"multipart/form-data; boundary={'x' * (length + 3)}"
+        assert server.ask("POST", "/translate", body, content_type=kind)[0] == 400
+    assert server.log.read_text().count("Expected boundary character") == 1
+
+
 # Bodies
 
 
@@ -401,3 +409,14 @@ def test_hangups_during_the_start_do_not_end_the_server(numbers, model, tmp_path
         process.kill()
         process.wait()
     assert b"Traceback" not in log.read_bytes()
+
+
+def test_many_hangups_cause_few_reloads(model, tmp_path):
+    with serving(tmp_path, "--model", model, "--preload", *late_search(tmp_path, loading=0.3)) as server:
+        wait_until(lambda: server.ask("GET", "/ready")[0] == 200)
+        for _ in range(20):
+            server.process.send_signal(signal.SIGHUP)
+            time.sleep(0.01)
+        wait_until(lambda: server.log.read_text().count("m: loaded in") >= 3)
+        time.sleep(4)
+        assert server.log.read_text().count("m: loaded in") < 8

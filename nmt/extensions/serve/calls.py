@@ -19,7 +19,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from nmt.errors import one_line, quoted
+from nmt.errors import ResourceError, one_line, quoted
 from nmt.extensions.serve.access import Gate
 from nmt.extensions.serve.events import ERROR_EVENT, EventStream, json_event
 from nmt.extensions.serve.metrics import Metrics
@@ -102,9 +102,11 @@ class Call:
             yield self.body
 
         try:
-            parsed = await MultiPartParser(
+            parser = MultiPartParser(
                 Headers(self.headers), stream(), max_fields=MAX_FIELDS, max_part_size=len(self.body)
-            ).parse()
+            )
+            parser.spool_max_size = len(self.body)  # no file needs the disk, which may be full
+            parsed = await parser.parse()
             try:
                 return [await _field_of_form(name, value) for name, value in parsed.multi_items()]
             finally:
@@ -127,10 +129,16 @@ async def _field_of_form(name: str, value: UploadFile | str) -> tuple[str, Any]:
     if isinstance(value, UploadFile):
         content = await value.read()
         if name == FILE_FIELD:
-            return name, Upload(quoted(PurePath(value.filename or name).name[-MAX_FILE_NAME:]), content)
+            return name, Upload(file_name(value.filename or ""), content)
         value = content.decode()
     (name + value).encode()  # raises ValueError for surrogates, which some charsets produce
     return name, value
+
+
+def file_name(given: str) -> str:
+    """A file name from a client, in one line, without folders, and short enough for an address."""
+    name = quoted(PurePath(given).name[-MAX_FILE_NAME:])
+    return FILE_FIELD if name in ("", "..") else name
 
 
 def _as_utf8(header: str) -> str:
@@ -252,6 +260,8 @@ def problem_of(error: BaseException, name: str, timeout: float) -> ProblemError:
     if isinstance(error, TimeoutError):
         return ProblemError(504, f"the request took longer than {timeout:g} seconds")
     log.error(f"{name}: {type(error).__name__}: {one_line(str(error))}")
+    if isinstance(error, OSError | MemoryError | ResourceError):
+        return ProblemError(503, "the server lacks disk space, memory or another resource (see the server's log)")
     return ProblemError(500, "internal server error (see the server's log)")
 
 

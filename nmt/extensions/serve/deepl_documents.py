@@ -12,8 +12,7 @@ from weakref import WeakValueDictionary
 
 from starlette.responses import Response
 
-from nmt.errors import quoted
-from nmt.extensions.serve.calls import FILE_FIELD, Call, Fields, Upload, problem_of
+from nmt.extensions.serve.calls import FILE_FIELD, Call, Fields, Upload, file_name, problem_of
 from nmt.extensions.serve.documents import TranslatedDocument, translate_document
 from nmt.extensions.serve.problems import ProblemError
 from nmt.extensions.serve.service import Service
@@ -160,7 +159,7 @@ def uploaded(fields: Fields) -> Upload:
     if not isinstance(upload, Upload):
         raise ProblemError(400, "Value for 'file' not supported: send a file as multipart/form-data.")
     if isinstance(name, str) and name:
-        upload = Upload(quoted(PurePath(name).name), upload.content)
+        upload = Upload(file_name(name), upload.content)
     ending = PurePath(upload.name).suffix.lower()
     if wanted and f".{wanted}".lower() != ending:
         raise ProblemError(

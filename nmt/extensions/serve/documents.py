@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Final, NamedTuple
 
 from nmt import registry
-from nmt.errors import UserError
+from nmt.errors import ResourceError, UserError
 from nmt.extensions.documents.document import decoded
 from nmt.extensions.serve.calls import Upload
 from nmt.extensions.serve.models import ServedModel, in_thread
@@ -129,18 +129,21 @@ def _read(upload: Upload, model: ServedModel) -> tuple[Document, TextSettings, l
     format, languages = format_of([upload.name]), Languages(model.source_lang, model.target_lang)
     classes = registry.options_classes("format").values()
     defaults = {option.name: option.default for cls in classes for option in options_of(cls)}
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"document{Path(upload.name).suffix}"
-        try:
-            if format == LINES:
-                text = TextDocument(upload.content, upload.name)
-                return text, TextSettings(split=True), text.texts(languages)
+    path = Path(f"document{Path(upload.name).suffix}")
+    try:
+        if format == LINES:
+            text = TextDocument(upload.content, upload.name)
+            return text, TextSettings(split=True), text.texts(languages)
+        with tempfile.TemporaryDirectory() as folder:
+            path = folder / path
             path.write_bytes(upload.content)
             built = open_format(format, SimpleNamespace(**defaults))
             document = built.read(path)
             return document, TextSettings(**built.settings), document.texts(languages)
-        except UserError as error:
-            raise ProblemError(400, str(error).replace(str(path), upload.name)) from error
+    except ResourceError:
+        raise
+    except UserError as error:
+        raise ProblemError(400, str(error).replace(str(path), upload.name)) from error
 
 
 async def _translations(

@@ -8,7 +8,7 @@ import re
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -188,7 +188,7 @@ class GlossaryStore:
         if self._folder is None:
             return
         stamps = dict(_stamps(self._folder))
-        for glossary_id in self._stamps.keys() - stamps.keys():
+        for glossary_id in (self._by_id.keys() | self._stamps.keys()) - stamps.keys():
             self._forget(glossary_id)
         for glossary_id, stamp in stamps.items():
             if self._stamps.get(glossary_id) == stamp:
@@ -213,8 +213,9 @@ def _stamps(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
     with os.scandir(folder) as files:
         for file in files:
             if GLOSSARY_FILE.fullmatch(file.name) and file.is_file(follow_symlinks=False):
-                status = file.stat(follow_symlinks=False)
-                yield file.name.removesuffix(".json"), (status.st_mtime_ns, status.st_size)
+                with suppress(FileNotFoundError):  # another server deleted it just now
+                    status = file.stat(follow_symlinks=False)
+                    yield file.name.removesuffix(".json"), (status.st_mtime_ns, status.st_size)
 
 
 def owner_of(key: str) -> str:

@@ -115,6 +115,12 @@ class ServedModel:
             task.add_done_callback(partial(self._end_load, details))
         return await asyncio.shield(self._loads[details])
 
+    async def can_load(self) -> bool:
+        """Whether the model can be loaded, at least without details. Loads it if necessary."""
+        with contextlib.suppress(UserError, OSError, MemoryError, RuntimeError):
+            await self.load(Details())
+        return self.is_loaded
+
     async def _load(self, details: Details) -> Scheduler:
         async with self._changing:
             scheduler = self._schedulers[details] = await in_thread(partial(self._open, details, self._shared))
@@ -215,10 +221,10 @@ class Models:
             try:
                 scheduler = await model.load(details)
             except (UserError, OSError, MemoryError, RuntimeError) as error:
-                log.error(f"{model.name}: {one_line(str(error))}")
-                if model.is_loaded and isinstance(error, UserError) and error.code == UserError.code:
+                if isinstance(error, UserError) and error.code == UserError.code and await model.can_load():
                     asked = ", ".join(name for name, is_asked in details._asdict().items() if is_asked)
                     raise ProblemError(400, f"model '{model.name}' does not support {asked}") from error
+                log.error(f"{model.name}: {one_line(str(error))}")
                 message = f"model '{model.name}' cannot be loaded"
                 raise ProblemError(503, message, {"Retry-After": str(LOAD_SECONDS)}) from error
             numbers = list(left)
@@ -264,14 +270,14 @@ class Models:
 
 
 def _named(given: str) -> tuple[str, Path]:
-    """The name and the folder in `NAME=FOLDER` or `FOLDER`.
+    """The name and the folder in `NAME=FOLDER` or `FOLDER`. Bytes of a name that are not UTF-8 are escaped, as JSON requires.
 
     The folder's name itself may contain `=`, as it does in a sweep.
     """
     name, equals, path = given.partition("=")
-    if equals and not Path(given).exists():
-        return name, Path(path)
-    return Path(given).resolve().name, Path(given)
+    if not equals or Path(given).exists():
+        name, path = Path(given).resolve().name, given
+    return quoted(name), Path(path)
 
 
 async def in_thread(work: Callable[[], _T]) -> _T:

@@ -29,14 +29,14 @@ QUIET_SECONDS: Final = 60.0  # a message of the web server is not repeated withi
 
 
 class ServerMessages(logging.Handler):
-    """Writes the messages of uvicorn and asyncio to the log, each only once a minute, because clients can cause them."""
+    """Writes the messages of libraries to the log, each kind only once a minute, because clients can cause them."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self._written: dict[str, float] = {}
+        self._written: dict[tuple[str, int], float] = {}  # by the line of code that wrote the message
 
     def emit(self, record: logging.LogRecord) -> None:
-        kind, now = str(record.msg).partition("\n")[0], time.monotonic()
+        kind, now = (record.pathname, record.lineno), time.monotonic()
         if now - self._written.get(kind, -QUIET_SECONDS) < QUIET_SECONDS:
             return
         self._written[kind] = now
@@ -54,9 +54,7 @@ def run_server(options: ServeOptions, part: Part) -> int:
     """
     proxies = trusted_proxies(options)
     service = Service(options, Models(options, part))
-    for name in ("uvicorn", "asyncio"):
-        logger = logging.getLogger(name)
-        logger.handlers, logger.propagate = [ServerMessages()], False
+    logging.getLogger().handlers = [ServerMessages()]
     with _listening(options) as listener:
         host, port = listener.getsockname()[:2]
         log.info(f"listening on http://{f'[{host}]' if ':' in host else host}:{port}")
@@ -104,8 +102,7 @@ def _web_server(service: Service, proxies: list[str]) -> uvicorn.Server:
 async def _run(service: Service, listener: socket.socket, proxies: list[str]) -> int:
     """Serve until a signal arrives, and return its number."""
     server, received, loop = _web_server(service, proxies), [], asyncio.get_running_loop()
-    is_ending, is_forced = asyncio.Event(), asyncio.Event()
-    reloads: set[asyncio.Task[None]] = set()
+    is_ending, is_forced, must_reload = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     def end(number: signal.Signals) -> None:
         received.append(number)
@@ -113,10 +110,10 @@ async def _run(service: Service, listener: socket.socket, proxies: list[str]) ->
         server.should_exit = True
         service.not_ready = "the server is shutting down"
 
-    def reload() -> None:
-        task = asyncio.ensure_future(service.models.reload())
-        reloads.add(task)
-        task.add_done_callback(reloads.discard)
+    async def reload() -> None:
+        while await must_reload.wait():  # once for all signals that arrive during a reload
+            must_reload.clear()
+            await service.models.reload()
 
     async def preload() -> None:
         service.not_ready = "the models are being loaded"
@@ -138,8 +135,10 @@ async def _run(service: Service, listener: socket.socket, proxies: list[str]) ->
 
     for number in ENDING_SIGNALS:
         loop.add_signal_handler(number, partial(end, number))
-    loop.add_signal_handler(signal.SIGHUP, reload)
+    loop.add_signal_handler(signal.SIGHUP, must_reload.set)
+    reloading = asyncio.ensure_future(reload())
     with suppress(ClosedError):
         # Not uvicorn's `force_exit`: it calls `wait_closed`, which since Python 3.12.1 waits for clients to disconnect.
         await unless(is_forced.wait(), serve(), ClosedError())
+    reloading.cancel()
     return received[0] if received else 0
