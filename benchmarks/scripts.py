@@ -16,7 +16,8 @@ import urllib.request
 from pathlib import Path
 
 import sacrebleu
-from serve import NMT, server
+from models import NMT
+from serve import server
 
 ENGLISH = (
     ["you", "we", "they", "I"],

@@ -89,17 +89,17 @@ def search_flags(beam: int) -> list[str]:
 
 
 @contextmanager
-def server(options: argparse.Namespace, beam: int = 4) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+def server(model: Path, threads: int, search: Sequence[str] = ()) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """`nmt serve`."""
-    flags = ["--port", 0, "--threads", options.threads, "--no-access-log", "--preload", "--max-connections", 2000]
-    with started([*NMT, "serve", "--model", options.model, *flags, *search_flags(beam)]) as found:
+    flags = ["--port", 0, "--threads", threads, "--no-access-log", "--preload", "--max-connections", 2000]
+    with started([*NMT, "serve", "--model", model, *flags, *search]) as found:
         yield found
 
 
 @contextmanager
-def plain_server(options: argparse.Namespace, beam: int) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+def plain_server(model: Path, threads: int, beam: int) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """The plain server."""
-    with started([sys.executable, PLAIN_SERVER, options.model, beam, options.threads]) as found:
+    with started([sys.executable, PLAIN_SERVER, model, beam, threads]) as found:
         yield found
 
 
@@ -176,7 +176,8 @@ def compare_loads(options: argparse.Namespace, lines: Sequence[str]) -> None:
     for beam in options.beams:
         texts = [lines[i % len(lines)] for i in range(max(options.clients) * options.requests)]
         rows: dict[int, list[tuple[Load, Load, float]]] = {clients: [] for clients in options.clients}
-        with plain_server(options, beam) as plain, server(options, beam) as own:
+        model, threads = options.model, options.threads
+        with plain_server(model, threads, beam) as plain, server(model, threads, search_flags(beam)) as own:
             for _ in range(options.rounds):
                 outputs, cpu = translated(options, beam, texts)
                 expected = dict(zip(texts, outputs, strict=True))
@@ -229,7 +230,7 @@ def compare_beside(options: argparse.Namespace, lines: Sequence[str]) -> None:
 
     for beam in options.beams:
         rows = []
-        with server(options, beam) as (process, port):
+        with server(options.model, options.threads, search_flags(beam)) as (process, port):
             for _ in range(options.rounds):
                 alone = asyncio.run(run_clients(process, port, short, {}))
                 rows.append((alone, asyncio.run(beside(process, port))))
@@ -252,7 +253,7 @@ def endure(options: argparse.Namespace, lines: Sequence[str]) -> None:
     """Print the memory after each tenth of many requests."""
     clients = max(options.clients)
     share = options.endurance // 10 // clients
-    with server(options) as (process, port):
+    with server(options.model, options.threads) as (process, port):
         print("requests  requests/s  MiB")
         for tenth in range(10):
             texts = [[lines[(i + j) % len(lines)] for j in range(share)] for i in range(clients)]
@@ -266,7 +267,7 @@ def endure(options: argparse.Namespace, lines: Sequence[str]) -> None:
 def abuse(options: argparse.Namespace, lines: Sequence[str]) -> None:
     """Print the latency of 8 clients next to each kind of hostile client, and the server's memory."""
     texts = [[lines[(i + j) % len(lines)] for j in range(options.requests)] for i in range(8)]
-    with server(options) as (process, port):
+    with server(options.model, options.threads) as (process, port):
         print("next to  p50 ms  p99 ms  requests/s  wrong answers  MiB")
         for name, attack in {"nobody": None, **ATTACKS, "nobody again": None}.items():
             attackers = [
