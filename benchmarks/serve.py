@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,12 +80,9 @@ def started(command: Sequence[object]) -> Iterator[tuple[subprocess.Popen[bytes]
 
 def search_flags(beam: int) -> list[str]:
     """The search of engine.py, as flags of nmt."""
-    plain = ["--decoder", "greedy"]
-    return (
-        plain
-        if beam == 1
-        else ["--beam-size", str(beam), "--stop", "full", "--length-penalty", "average", "--alpha", "1"]
-    )
+    if beam == 1:
+        return ["--decoder", "greedy"]
+    return ["--beam-size", str(beam), "--stop", "full", "--length-penalty", "average", "--alpha", "1"]
 
 
 @contextmanager
@@ -188,24 +185,25 @@ def compare_loads(options: argparse.Namespace, lines: Sequence[str]) -> None:
                     loads = [asyncio.run(run_clients(*each, shares, expected)) for each in (plain, own)]
                     rows[clients].append((loads[0], loads[1], cpu))
         for clients, found in rows.items():
-            for name, column in (("plain", 0), ("nmt", 1)):
-                print(f"{beam:>4} {clients:>7} {name:<6} {summary(found, column)}", flush=True)
+            plain_loads, own_loads, of_command = zip(*found, strict=True)
+            for name, loads_of_it in (("plain", plain_loads), ("nmt", own_loads)):
+                print(f"{beam:>4} {clients:>7} {name:<6} {summary(loads_of_it, plain_loads, of_command)}", flush=True)
 
 
-def summary(rounds: Sequence[tuple[Load, Load, float]], column: int) -> str:
-    """The cells of one server. rounds: the load of the plain server, that of nmt, and the CPU time of `nmt translate`"""
-    own = [row[column] for row in rounds]  # type: ignore[misc]
-    plain = [row[0] for row in rounds]
-    median = statistics.median
-    rate, p50, p99, cpu = (
-        median(map(of, own))
-        for of in (lambda x: x.rate, lambda x: x.percentile(50), lambda x: x.percentile(99), lambda x: x.cpu)
-    )
-    rate_ratio = median(load.rate / other.rate for load, other in zip(own, plain, strict=True))
-    p99_ratio = median(load.percentile(99) / other.percentile(99) for load, other in zip(own, plain, strict=True))
-    cpu_ratio = median(load.cpu / row[2] for load, row in zip(own, rounds, strict=True))
-    speed = f"{rate:7.0f} {rate_ratio:6.2f} {p50:7.2f} {p99:7.2f} {p99_ratio:6.2f}"
-    return f"{speed} {cpu:11.2f} {cpu_ratio:12.2f} {sum(load.wrong for load in own):>5}"
+def summary(own: Sequence[Load], plain: Sequence[Load], of_command: Sequence[float]) -> str:
+    """The cells of one server, by round: its loads, those of the plain server, and the CPU time of `nmt translate`."""
+
+    def middle(of: Callable[[Load], float]) -> float:
+        return statistics.median(map(of, own))
+
+    def ratio(of: Callable[[Load], float]) -> float:
+        return statistics.median(of(load) / of(other) for load, other in zip(own, plain, strict=True))
+
+    cpu_ratio = statistics.median(load.cpu / cpu for load, cpu in zip(own, of_command, strict=True))
+    speed = f"{middle(lambda load: load.rate):7.0f} {ratio(lambda load: load.rate):6.2f}"
+    p50, p99 = middle(lambda load: load.percentile(50)), middle(lambda load: load.percentile(99))
+    latency = f"{p50:7.2f} {p99:7.2f} {ratio(lambda load: load.percentile(99)):6.2f}"
+    return f"{speed} {latency} {middle(lambda load: load.cpu):11.2f} {cpu_ratio:12.2f} {sum(load.wrong for load in own):>5}"
 
 
 def compare_beside(options: argparse.Namespace, lines: Sequence[str]) -> None:
