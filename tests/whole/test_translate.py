@@ -515,8 +515,9 @@ def test_the_file_behind_stdin_or_another_name_of_the_input_is_not_overwritten(t
         refused = nmt("translate", f"--model={trained}", f"--output={text}", stdin=stdin)
     assert_refused(refused, 2, "--input", "--output")
     (tmp_path / "hard").hardlink_to(text)
-    assert nmt("translate", f"--model={trained}", f"--input={text}", f"--output={tmp_path / 'hard'}").returncode == 0
-    assert text.read_text() == "kit ban\n" and (tmp_path / "hard").read_text().count("\n") == 1
+    refused = nmt("translate", f"--model={trained}", f"--input={text}", f"--output={tmp_path / 'hard'}")
+    assert_refused(refused, 2, "--input", "--output")
+    assert text.read_text() == "kit ban\n"
 
 
 def test_texts_to_avoid_have_a_limit(translate, tmp_path, capsys):
