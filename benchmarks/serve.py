@@ -1,7 +1,7 @@
 """Measure `nmt serve`: speed next to a plain server around CTranslate2, memory over many requests, abuse.
 
     python benchmarks/serve.py --model FOLDER --source test.en [--clients 1 8 64] [--beams 4 1] [--requests 50] [--rounds 6]
-    python benchmarks/serve.py --model FOLDER --source test.en --beside 1000          # short requests next to long ones
+    python benchmarks/serve.py --model FOLDER --source test.en --long 1000            # short requests next to long ones
     python benchmarks/serve.py --model FOLDER --source test.en --endurance 100000     # requests by 64 clients, memory
     python benchmarks/serve.py --model FOLDER --source test.en --abuse                # next to hostile clients (attacks.py)
 
@@ -206,12 +206,12 @@ def summary(own: Sequence[Load], plain: Sequence[Load], of_command: Sequence[flo
     return f"{speed} {latency} {middle(lambda load: load.cpu):11.2f} {cpu_ratio:12.2f} {sum(load.wrong for load in own):>5}"
 
 
-def compare_beside(options: argparse.Namespace, lines: Sequence[str]) -> None:
+def compare_next_to_long(options: argparse.Namespace, lines: Sequence[str]) -> None:
     """Print the latencies of one client with short requests, alone and next to a client with long ones."""
     short = [[lines[i % len(lines)] for i in range(options.requests)]]
-    long = json.dumps({"text": [lines[i % len(lines)] for i in range(options.beside)]}).encode()
+    long = json.dumps({"text": [lines[i % len(lines)] for i in range(options.long)]}).encode()
     print(
-        f"{'beam':>4} {'alone: p50 ms':>13} {'p99 ms':>7} {'beside: p50 ms':>14} {'p99 ms':>7} {'p50 ratio':>9} {'p99 ratio':>9}"
+        f"{'beam':>4} {'alone: p50 ms':>13} {'p99 ms':>7} {'next to: p50 ms':>14} {'p99 ms':>7} {'p50 ratio':>9} {'p99 ratio':>9}"
     )
 
     async def ask_long(port: int) -> None:
@@ -219,7 +219,7 @@ def compare_beside(options: argparse.Namespace, lines: Sequence[str]) -> None:
         while True:
             await exchange(reader, writer, long)
 
-    async def beside(process: subprocess.Popen[bytes], port: int) -> Load:
+    async def next_to_long(process: subprocess.Popen[bytes], port: int) -> Load:
         task = asyncio.create_task(ask_long(port))
         await asyncio.sleep(0.5)
         load = await run_clients(process, port, short, {})
@@ -231,7 +231,7 @@ def compare_beside(options: argparse.Namespace, lines: Sequence[str]) -> None:
         with server(options.model, options.threads, search_flags(beam)) as (process, port):
             for _ in range(options.rounds):
                 alone = asyncio.run(run_clients(process, port, short, {}))
-                rows.append((alone, asyncio.run(beside(process, port))))
+                rows.append((alone, asyncio.run(next_to_long(process, port))))
         cells = [statistics.median(row[k].percentile(percent) for row in rows) for k in (0, 1) for percent in (50, 99)]
         ratios = [
             statistics.median(b.percentile(percent) / a.percentile(percent) for a, b in rows) for percent in (50, 99)
@@ -291,7 +291,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--minimum", type=int, default=200, help="minimum number of requests per load")
     parser.add_argument("--beams", type=int, nargs="+", default=[4, 1])
-    parser.add_argument("--beside", type=int, help="number of texts of the long requests")
+    parser.add_argument("--long", type=int, help="number of texts of the long requests")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--endurance", type=int)
     parser.add_argument("--abuse", action="store_true")
@@ -301,8 +301,8 @@ def main() -> None:
         endure(options, lines)
     elif options.abuse:
         abuse(options, lines)
-    elif options.beside:
-        compare_beside(options, lines)
+    elif options.long:
+        compare_next_to_long(options, lines)
     else:
         compare_loads(options, lines)
 
