@@ -524,7 +524,7 @@ def test_abandoned_batches_do_not_delay_the_exit(monkeypatch):
     monkeypatch.setattr(engine_of, "_GIVEN_UP", [])
     engine = object.__new__(engine_of.CTranslate2Engine)
     results = [SimpleNamespace(done=lambda: is_done) for _ in range(4)]
-    engine.replicas, engine._model, engine._submit = 1, object(), lambda lines: [results[len(lines)]]
+    engine._max_submitted, engine._model, engine._submit = 1, object(), lambda lines: [results[len(lines)]]
     is_done = False
 
     def interrupted():

@@ -213,6 +213,7 @@ class CTranslate2Engine(SearchEngine):
         threads = options.threads or available_threads()
         self._parallel = options.replicas or min(threads, MAX_DEFAULT_REPLICAS)
         self.replicas = 1 if is_served else self._parallel
+        self._max_submitted = 1 if is_served else BATCHES_AHEAD * self._parallel
         computation = "int8" if options.precision == "int8" else "default"
         workers = self._parallel + is_served, max(1, threads // self._parallel)
         self._model = CTranslate2Model(folder, self.pipeline, computation, *workers)
@@ -234,7 +235,7 @@ class CTranslate2Engine(SearchEngine):
         remaining = iter(batches)
         try:
             while True:
-                while len(waiting) < BATCHES_AHEAD * self.replicas and (lines := next(remaining, None)) is not None:
+                while len(waiting) < self._max_submitted and (lines := next(remaining, None)) is not None:
                     plain = [line for line in lines if not _is_constrained(line)]
                     waiting.append((lines, plain, self._submit(plain)))
                 if not waiting:

@@ -22,7 +22,7 @@ from nmt.extensions.serve.problems import busy
 from nmt.log import log
 from nmt.translate.requests import Request
 from nmt.translate.results import Translation
-from nmt.translate.translator import MIN_BATCH_SHARE, Translator
+from nmt.translate.translator import Translator, even_batch_tokens
 
 MIN_CHARACTERS_PER_TOKEN: Final = 3  # to estimate token counts; usually too low, so batches stay small enough
 MAX_SHORT_LINES: Final = 8  # of a request that a long document must not delay
@@ -224,7 +224,7 @@ class Scheduler:
         queue.extend(later)
         return batch
 
-    def _share(self, queue: deque[_Job]) -> float:
+    def _share(self, queue: deque[_Job]) -> int:
         """The number of characters to take from a queue, so that other idle threads get as many."""
         if not self._num_idle:
             return self._batch_characters
@@ -234,7 +234,7 @@ class Scheduler:
                 characters += _characters(request)
                 if characters >= most:
                     return self._batch_characters
-        return max(characters / (1 + self._num_idle), self._batch_characters / MIN_BATCH_SHARE)
+        return even_batch_tokens(characters, self._batch_characters, 1 + self._num_idle)
 
     def _end_batch(self, batch: Sequence[tuple[_Job, int]]) -> None:
         """Count a batch as translated."""
