@@ -437,7 +437,8 @@ def test_with_a_full_disk_the_torch_engine_translates(nmt, model, tmp_path):
 def test_concurrent_and_killed_exports_leave_one_valid_export(copied, translate, tmp_path):
     command = [forked_nmt(), "translate", "--engine=ctranslate2", "--model", str(copied), "--quiet"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    killed = subprocess.Popen([sys.executable, "-m", "nmt", *command[1:]], **pipes)  # a fork would be killed a little later
+    # A fork would be killed a little later.
+    killed = subprocess.Popen([sys.executable, "-m", "nmt", *command[1:]], **pipes)
     wait_for(lambda: [*(tmp_path / "caches").glob("nmt/.*.partial")], killed, 60)
     killed.kill()
     killed.communicate()
