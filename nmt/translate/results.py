@@ -85,11 +85,13 @@ class Translation(msgspec.Struct, frozen=True):
     candidates: best first; empty for a line without tokens and for a failed line
     error: the reason for a failure, or empty
     warnings: messages by kind; the kinds are the constants from TRUNCATED to WITHHELD
+    num_source_tokens: number of source tokens, including those of the context
     """
 
     candidates: list[Candidate] = []
     error: str = ""
     warnings: dict[str, str] = {}
+    num_source_tokens: int = 0
 
     @property
     def shown(self) -> list[Candidate]:

@@ -95,8 +95,10 @@ class Translator:
                     warnings[i] |= outcome[0].warnings if isinstance(outcome, list) and outcome else {}
                 bar.advance(len(batch))
         return [
-            Translation([], outcome.message, kinds) if isinstance(outcome, Failure) else Translation(outcome, "", kinds)
-            for outcome, kinds in zip(outcomes, warnings, strict=True)
+            Translation([], outcome.message, kinds, len(line.source))
+            if isinstance(outcome, Failure)
+            else Translation(outcome, "", kinds, len(line.source))
+            for line, outcome, kinds in zip(lines, outcomes, warnings, strict=True)
         ]
 
     def parsed(self, requests: Sequence[Request | str]) -> Sequence[Request]:

@@ -6,9 +6,8 @@ import time
 import zlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import PurePath
-from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl
 
@@ -34,10 +33,9 @@ KEY_FIELDS: Final = ("api_key", "auth_key")
 FILE_FIELD: Final = "file"  # the field of a form whose file may be a document of any kind
 MAX_FILE_NAME: Final = 100  # characters of the name of a file; the rest, at its start, is dropped
 GZIP_BITS: Final = 31  # zlib reads a gzip header and checksum
-NO_PARAMETERS: Final = MappingProxyType[str, str]({})
 
 Fields = dict[str, Any]
-Handler = Callable[["Call", Fields], Awaitable[Any]]
+Handler = Callable[["Call"], Awaitable[Any]]
 Shape = Callable[[int, str], Any]
 """A function (status, message) that makes the body of a protocol's error response."""
 
@@ -49,9 +47,9 @@ class Upload(NamedTuple):
     content: bytes
 
 
-@dataclass(frozen=True)
+@dataclass
 class Call:
-    """A request that has been read completely.
+    """A request. Handlers get it when its body has been read.
 
     query: query parameters of the URL
     path: path parameters of the URL, by their names in the route
@@ -60,9 +58,10 @@ class Call:
 
     headers: Mapping[str, str]
     query: list[tuple[str, str]]
-    body: bytes
+    body: bytes = b""
     path: Mapping[str, str] = field(default_factory=dict)
     client: str = "-"
+    _fields: Fields | None = None
 
     @property
     def content_type(self) -> str:
@@ -79,7 +78,13 @@ class Call:
         """The parameters in the URL and in the body, which is JSON or a form. Repeated parameters become a list.
 
         A JSON field that is null counts as missing. The file in the field `file` becomes an Upload; other files are texts.
+        Raises ProblemError.
         """
+        if self._fields is None:
+            self._fields = await self._read_fields()
+        return self._fields
+
+    async def _read_fields(self) -> Fields:
         pairs: list[tuple[str, Any]]
         if not self.body:
             return _joined(self.query)
@@ -200,16 +205,15 @@ class Endpoint:
         """Check the request, and return the handler's answer. The body is read last, unless it may contain the key."""
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         client = client_address(scope)
-        head = Call(headers, query, b"", scope.get("path_params", NO_PARAMETERS), client)
-        key = head.key(dict(query))
+        call = Call(headers, query, b"", scope.get("path_params", {}), client)
+        key = call.key(dict(query))
         is_key_in_body = not key and self.options.keys is not None  # or missing
         if not self.is_open and not is_key_in_body:
             self.gate.check(key, client)
-        call = replace(head, body=await read_body(receive, headers, self.options.max_body_bytes))
-        fields = await call.fields()
+        call.body = await read_body(receive, headers, self.options.max_body_bytes)
         if not self.is_open and is_key_in_body:
-            self.gate.check(call.key(fields), client)
-        return await self.handler(call, fields)
+            self.gate.check(call.key(await call.fields()), client)
+        return await self.handler(call)
 
 
 async def read_body(receive: Receive, headers: Mapping[str, str], limit: int) -> bytes:

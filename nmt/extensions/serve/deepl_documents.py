@@ -60,7 +60,7 @@ class DocumentCalls:
         self._turns = WeakValueDictionary[str, asyncio.Semaphore]()  # by client
 
     @property
-    def handlers(self) -> Mapping[str, Callable[[Call, Fields], Any]]:
+    def handlers(self) -> Mapping[str, Callable[[Call], Any]]:
         """The handlers by path. /v2/document is missing, because it also needs languages and a glossary: call `add`."""
         return {"/v2/document/{document_id}": self.status, "/v2/document/{document_id}/result": self.download}
 
@@ -110,8 +110,8 @@ class DocumentCalls:
                 job.state, job.error, job.size = "error", str(problem), 0
         asyncio.get_running_loop().call_later(DOCUMENT_SECONDS, self._jobs.pop, document_id, None)
 
-    async def status(self, call: Call, fields: Fields) -> dict[str, Any]:
-        document_id, job = self._found(call, fields)
+    async def status(self, call: Call) -> dict[str, Any]:
+        document_id, job = await self._found(call)
         if job.task is not None:
             await asyncio.wait([job.task], timeout=PATIENCE_SECONDS)
         answer: dict[str, Any] = {"document_id": document_id, "status": job.state}
@@ -128,8 +128,8 @@ class DocumentCalls:
                 answer["warnings"] = job.result.warnings
         return answer
 
-    async def download(self, call: Call, fields: Fields) -> Response:
-        document_id, job = self._found(call, fields)
+    async def download(self, call: Call) -> Response:
+        document_id, job = await self._found(call)
         if job.result is None:
             if job.state == "error":
                 raise ProblemError(400, f"the document could not be translated: {job.error}")
@@ -137,9 +137,9 @@ class DocumentCalls:
         del self._jobs[document_id]
         return Response(job.result.content, media_type="application/octet-stream")
 
-    def _found(self, call: Call, fields: Fields) -> tuple[str, _Job]:
+    async def _found(self, call: Call) -> tuple[str, _Job]:
         """The document that a call names, if the call also knows its key. Raises ProblemError."""
-        document_id, key = call.path["document_id"], fields.get("document_key")
+        document_id, key = call.path["document_id"], (await call.fields()).get("document_key")
         job = self._jobs.get(document_id)
         if job is None or not isinstance(key, str) or not hmac.compare_digest(key.encode(), job.key.encode()):
             raise ProblemError(404, "document not found: it is unknown, expired or downloaded, or the key is wrong")

@@ -36,7 +36,7 @@ TSV: Final = "text/tab-separated-values"
 FORM_NAME: Final = re.compile(r"dictionaries\[(\d{1,4})\]\.(\w+)")  # how deepl-node writes a list in a form
 DEEPL_CODES: Final = {"no": "nb", "fil": "tl"}  # where DeepL's code of a language differs from the standard one
 CREATED: Final = 201
-Handlers = Mapping[str, Callable[[Call, Fields], Any]]
+Handlers = Mapping[str, Callable[[Call], Any]]
 
 
 class GlossaryCalls:
@@ -61,8 +61,9 @@ class GlossaryCalls:
             "/v3/glossaries/{glossary_id}/dictionaries": {"PUT": self.replace, "DELETE": self.delete_dictionary},
         }
 
-    async def chosen(self, call: Call, fields: Fields, source: str | None, target: str | None) -> Glossary | None:
+    async def chosen(self, call: Call, source: str | None, target: str | None) -> Glossary | None:
         """The glossary that a translation asks for; None if it asks for none."""
+        fields = await call.fields()
         chosen = listed_values(fields, "glossary_ids") or listed_values(fields, "glossary_id")
         if not chosen:
             return None
@@ -72,7 +73,7 @@ class GlossaryCalls:
             raise ProblemError(400, "Value for 'source_lang' not supported: it is needed with a glossary.")
         if len(chosen) > MAX_PER_REQUEST:
             raise ProblemError(400, f"Value for 'glossary_ids' not supported: at most {MAX_PER_REQUEST} glossaries.")
-        owner = self.owner(call, fields)
+        owner = await self.owner(call)
 
         def merged() -> Glossary | None:
             glossaries = [self._store.get(owner, glossary_id) for glossary_id in chosen]
@@ -83,7 +84,7 @@ class GlossaryCalls:
             raise ProblemError(400, "The glossary has no dictionary for this 'source_lang' and 'target_lang'.")
         return glossary
 
-    async def pairs(self, _: Call, __: Fields) -> dict[str, Any]:
+    async def pairs(self, _: Call) -> dict[str, Any]:
         pairs = [{"source_lang": source, "target_lang": target} for source, target in self.directions()]
         return {"supported_languages": pairs}
 
@@ -95,70 +96,74 @@ class GlossaryCalls:
         models = [model for model in every if kind_of_folder(find_model(model.path)) in MODEL_KINDS]
         return list(dict.fromkeys((base_code(model.source_lang), base_code(model.target_lang)) for model in models))
 
-    async def listed_v2(self, call: Call, fields: Fields) -> dict[str, Any]:
-        found = await self._in_store(call, fields, self._store.of_owner)
+    async def listed_v2(self, call: Call) -> dict[str, Any]:
+        found = await self._in_store(call, self._store.of_owner)
         return {"glossaries": [_row_v2(glossary) for glossary in found if len(glossary.dictionaries) == 1]}
 
-    async def create_v2(self, call: Call, fields: Fields) -> Response:
+    async def create_v2(self, call: Call) -> Response:
+        fields = await call.fields()
         name = _name(fields)
         new = await in_thread(partial(self._dictionary, fields))
-        glossary = await self._in_store(call, fields, self._store.create, name, [new])
+        glossary = await self._in_store(call, self._store.create, name, [new])
         return json_response(_row_v2(glossary), CREATED)
 
-    async def details_v2(self, call: Call, fields: Fields) -> dict[str, Any]:
-        return _row_v2(await self._one(call, fields))
+    async def details_v2(self, call: Call) -> dict[str, Any]:
+        return _row_v2(await self._one(call))
 
-    async def entries_v2(self, call: Call, fields: Fields) -> Response:
-        return Response(_only_dictionary(await self._one(call, fields)).entries, media_type=TSV)
+    async def entries_v2(self, call: Call) -> Response:
+        return Response(_only_dictionary(await self._one(call)).entries, media_type=TSV)
 
-    async def listed(self, call: Call, fields: Fields) -> dict[str, Any]:
-        return {"glossaries": list(map(_row, await self._in_store(call, fields, self._store.of_owner)))}
+    async def listed(self, call: Call) -> dict[str, Any]:
+        return {"glossaries": list(map(_row, await self._in_store(call, self._store.of_owner)))}
 
-    async def create(self, call: Call, fields: Fields) -> Response:
+    async def create(self, call: Call) -> Response:
+        fields = await call.fields()
         name = _name(fields)
         if not (dictionaries := await in_thread(partial(self._dictionaries, fields))):
             raise ProblemError(400, "Value for 'dictionaries' not supported: there are none.")
         if any(one.is_for(other.source_lang, other.target_lang) for one, other in combinations(dictionaries, 2)):
             raise ProblemError(400, "Value for 'dictionaries' not supported: two are for the same languages.")
-        return json_response(_row(await self._in_store(call, fields, self._store.create, name, dictionaries)), CREATED)
+        return json_response(_row(await self._in_store(call, self._store.create, name, dictionaries)), CREATED)
 
-    async def details(self, call: Call, fields: Fields) -> dict[str, Any]:
-        return _row(await self._one(call, fields))
+    async def details(self, call: Call) -> dict[str, Any]:
+        return _row(await self._one(call))
 
-    async def edit(self, call: Call, fields: Fields) -> dict[str, Any]:
+    async def edit(self, call: Call) -> dict[str, Any]:
+        fields = await call.fields()
         name = _name(fields) if fields.get("name") is not None else None
         dictionaries = await in_thread(partial(self._dictionaries, fields))
         glossary_id = call.path["glossary_id"]
-        return _row(await self._in_store(call, fields, self._store.edit, glossary_id, name, dictionaries))
+        return _row(await self._in_store(call, self._store.edit, glossary_id, name, dictionaries))
 
-    async def entries(self, call: Call, fields: Fields) -> dict[str, Any]:
-        dictionary = _dictionary_of(await self._one(call, fields), *_languages(fields))
+    async def entries(self, call: Call) -> dict[str, Any]:
+        dictionary = _dictionary_of(await self._one(call), *_languages(await call.fields()))
         return {"dictionaries": [{**_languages_of(dictionary), "entries": dictionary.entries, "entries_format": "tsv"}]}
 
-    async def replace(self, call: Call, fields: Fields) -> dict[str, Any]:
-        new = await in_thread(partial(self._dictionary, fields))
-        await self._in_store(call, fields, self._store.put_dictionary, call.path["glossary_id"], new)
+    async def replace(self, call: Call) -> dict[str, Any]:
+        new = await in_thread(partial(self._dictionary, await call.fields()))
+        await self._in_store(call, self._store.put_dictionary, call.path["glossary_id"], new)
         return _counts(new)
 
-    async def delete_dictionary(self, call: Call, fields: Fields) -> Response:
-        await self._in_store(call, fields, self._store.drop_dictionary, call.path["glossary_id"], *_languages(fields))
+    async def delete_dictionary(self, call: Call) -> Response:
+        languages = _languages(await call.fields())
+        await self._in_store(call, self._store.drop_dictionary, call.path["glossary_id"], *languages)
         return Response(status_code=204)
 
-    async def delete(self, call: Call, fields: Fields) -> Response:
-        await self._in_store(call, fields, self._store.delete, call.path["glossary_id"])
+    async def delete(self, call: Call) -> Response:
+        await self._in_store(call, self._store.delete, call.path["glossary_id"])
         return Response(status_code=204)
 
-    async def _one(self, call: Call, fields: Fields) -> StoredGlossary:
-        found: StoredGlossary = await self._in_store(call, fields, self._store.get, call.path["glossary_id"])
+    async def _one(self, call: Call) -> StoredGlossary:
+        found: StoredGlossary = await self._in_store(call, self._store.get, call.path["glossary_id"])
         return found
 
-    async def _in_store(self, call: Call, fields: Fields, work: Callable[..., Any], *arguments: Any) -> Any:
+    async def _in_store(self, call: Call, work: Callable[..., Any], *arguments: Any) -> Any:
         """Let the store do something for the client, in a thread because it reads and writes files."""
-        return await in_thread(partial(work, self.owner(call, fields), *arguments))
+        return await in_thread(partial(work, await self.owner(call), *arguments))
 
-    def owner(self, call: Call, fields: Fields) -> str:
+    async def owner(self, call: Call) -> str:
         """Each key has its own glossaries; without --keys, all clients share them."""
-        return owner_of(call.key(fields)) if self._service.options.keys is not None else ""
+        return owner_of(call.key(await call.fields())) if self._service.options.keys is not None else ""
 
     def _dictionary(self, fields: Fields) -> Dictionary:
         source, target = map(base_code, _languages(fields))

@@ -1,6 +1,7 @@
 """Translates documents for the protocols: every format of `nmt translate`, and plain text."""
 
 import asyncio
+import re
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
@@ -29,6 +30,7 @@ WINDOW_TEXTS: Final = 64  # texts to translate at a time; between them, other re
 SAMPLE_CHARACTERS: Final = 2000  # what the detection of the language reads
 UNREAD: Final = "unread"  # format of the documents that nmt cannot read
 MAX_WARNINGS: Final = 100  # warnings to keep per document
+HINTS: Final = re.compile(r" \(((?:[^()]|\([^()]*\))*)\)$")  # in parentheses at the end of an error
 PAUSES: Final = (1, 2, 4, 8, 16, 30, 30, 30)  # seconds to wait if the queue of the model is full
 
 
@@ -143,7 +145,15 @@ def _read(upload: Upload, model: ServedModel) -> tuple[Document, TextSettings, l
     except ResourceError:
         raise
     except UserError as error:
-        raise ProblemError(400, str(error).replace(str(path), upload.name)) from error
+        raise ProblemError(400, _without_flags(str(error).replace(str(path), upload.name))) from error
+
+
+def _without_flags(message: str) -> str:
+    """An error without those of its hints that name flags, which clients of the server cannot use."""
+    if (found := HINTS.search(message)) is None:
+        return message
+    hints = [hint for hint in found[1].split("; ") if "--" not in hint]
+    return message[: found.start()] + (f" ({'; '.join(hints)})" if hints else "")
 
 
 async def _translations(

@@ -26,6 +26,9 @@ from nmt.log import log
 
 MAX_GLOSSARIES: Final = 1000  # per key
 MAX_GLOSSARY_BYTES: Final = 64 << 20  # of the glossaries of all keys
+MAX_DICTIONARY_BYTES: Final = (
+    10 << 20
+)  # DeepL's limit; the patterns made from the terms take several times as much memory
 MAX_TERM_BYTES: Final = 1024
 QUOTA_EXCEEDED: Final = 456  # DeepL's HTTP status
 CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -171,6 +174,8 @@ class GlossaryStore:
         return glossary
 
     def _save(self, glossary: StoredGlossary) -> None:
+        if any(len(row.entries.encode()) > MAX_DICTIONARY_BYTES for row in glossary.dictionaries):
+            raise ProblemError(413, f"a dictionary of a glossary may have at most {MAX_DICTIONARY_BYTES:,} bytes")
         content, glossary_id = msgspec.json.encode(glossary), glossary.glossary_id
         if sum(self._sizes.values()) - self._sizes.get(glossary_id, 0) + len(content) > MAX_GLOSSARY_BYTES:
             limit = f"{MAX_GLOSSARY_BYTES:,} bytes"

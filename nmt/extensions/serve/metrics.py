@@ -1,13 +1,12 @@
 """The server's metrics, in Prometheus' text format. As in vLLM and Triton, the time in the queue is separate from inference."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
-from nmt.translate.engine import BatchOutcome, EncodedLine, SearchEngine
-from nmt.translate.results import Failure, PairScore
+from nmt.translate.results import Translation
 from nmt.version import __version__
 
 DURATION_BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -41,6 +40,13 @@ class ModelMetrics:
     queue_seconds: Histogram
     inference_seconds: Histogram
     batch_lines: Histogram
+
+    def count_batch(self, translations: Sequence[Translation], seconds: float) -> None:
+        """Count a batch that was translated. seconds: the time it took"""
+        self.inference_seconds.observe(seconds)
+        self.batch_lines.observe(len(translations))
+        self.source_tokens.inc(sum(translation.num_source_tokens for translation in translations))
+        self.target_tokens.inc(sum(len(translation.candidate(0).tokens) for translation in translations))
 
 
 class Metrics:
@@ -96,30 +102,3 @@ class Metrics:
 
     def _histogram(self, name: str, meaning: str, bounds: Sequence[float], *labels: str) -> Histogram:
         return Histogram(name, meaning, labels, registry=self._registry, buckets=bounds)
-
-
-class CountingEngine(SearchEngine):
-    """An engine that counts the tokens of another one. metrics: of the model that the engine searches with"""
-
-    def __init__(self, engine: SearchEngine, metrics: ModelMetrics) -> None:
-        self.engine, self.metrics = engine, metrics
-        self.pipeline, self.device, self.signature = engine.pipeline, engine.device, engine.signature
-        self.n_best, self.takes_phrases = engine.n_best, engine.takes_phrases
-        self.batch_tokens, self.replicas = engine.batch_tokens, engine.replicas
-
-    @property
-    def callers(self) -> int:
-        return self.engine.callers
-
-    def search(self, batches: Sequence[list[EncodedLine]]) -> Iterator[BatchOutcome]:
-        for batch, outcome in zip(batches, self.engine.search(batches), strict=True):
-            self.metrics.source_tokens.inc(sum(len(line.source) for line in batch))
-            best = [row[0] for row in outcome.lines if not isinstance(row, Failure) and row]
-            self.metrics.target_tokens.inc(sum(len(candidate.tokens) for candidate in best))
-            yield outcome
-
-    def without_scores(self) -> None:
-        self.engine.without_scores()
-
-    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[PairScore | Failure]:
-        return self.engine.score(sources, targets)

@@ -17,7 +17,7 @@ from nmt.artefact import Artefact
 from nmt.engines.base import kind_of_folder
 from nmt.errors import ResourceError, UserError, one_line, quoted
 from nmt.extensions.serve.codes import code_distance, standard_code
-from nmt.extensions.serve.metrics import CountingEngine, Metrics
+from nmt.extensions.serve.metrics import Metrics
 from nmt.extensions.serve.options import ServeOptions
 from nmt.extensions.serve.problems import ProblemError, busy
 from nmt.extensions.serve.scheduler import ClosedError, NumberedTranslation, Scheduler
@@ -162,7 +162,6 @@ class ServedModel:
         if not details.scores:
             translator.engine.without_scores()
         log.info(f"{self.name}: loaded in {time.monotonic() - began:.1f} s ({translator.engine.signature})")
-        translator.engine = CountingEngine(translator.engine, self.metrics)
         return Scheduler(translator, self.options.max_waiting, self.metrics)
 
     async def reload(self) -> None:

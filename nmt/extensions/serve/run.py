@@ -58,7 +58,7 @@ def run_server(options: ServeOptions, part: Part) -> int:
     with _listening(options) as listener:
         host, port = listener.getsockname()[:2]
         log.info(f"listening on http://{f'[{host}]' if ':' in host else host}:{port}")
-        return asyncio.run(_run(service, listener, proxies))
+        return asyncio.run(_Shift(service, _web_server(service, proxies)).work(listener))
 
 
 def _listening(options: ServeOptions) -> socket.socket:
@@ -99,46 +99,54 @@ def _web_server(service: Service, proxies: list[str]) -> uvicorn.Server:
     return uvicorn.Server(config)
 
 
-async def _run(service: Service, listener: socket.socket, proxies: list[str]) -> int:
-    """Serve until a signal arrives, and return its number."""
-    server, received, loop = _web_server(service, proxies), [], asyncio.get_running_loop()
-    is_ending, is_forced, must_reload = asyncio.Event(), asyncio.Event(), asyncio.Event()
+class _Shift:
+    """A server's work from its start until a signal ends it.
 
-    def end(number: signal.Signals) -> None:
-        received.append(number)
-        (is_forced if is_ending.is_set() else is_ending).set()
-        server.should_exit = True
-        service.not_ready = "the server is shutting down"
+    received: the signals so far that end it
+    """
 
-    async def reload() -> None:
-        while await must_reload.wait():  # once for all signals that arrive during a reload
-            must_reload.clear()
-            await service.models.reload()
+    def __init__(self, service: Service, server: uvicorn.Server) -> None:
+        self.service, self.server, self.received = service, server, list[signal.Signals]()
+        self._is_ending, self._is_forced, self._must_reload = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-    async def preload() -> None:
-        service.not_ready = "the models are being loaded"
-        for model in service.models.by_name.values():
-            await unless(is_ending.wait(), model.load(PLAIN), ClosedError())
-        service.not_ready = ""
+    async def work(self, listener: socket.socket) -> int:
+        """Serve until a signal arrives, and return its number. A second signal does not wait for the last responses."""
+        loop = asyncio.get_running_loop()
+        for number in ENDING_SIGNALS:
+            loop.add_signal_handler(number, self._end, number)
+        loop.add_signal_handler(signal.SIGHUP, self._must_reload.set)
+        reloading = asyncio.ensure_future(self._reload())
+        with suppress(ClosedError):
+            # Not uvicorn's `force_exit`: it calls `wait_closed`, which since Python 3.12.1 waits for clients to disconnect.
+            await unless(self._is_forced.wait(), self._serve(listener), ClosedError())
+        reloading.cancel()
+        return self.received[0] if self.received else 0
 
-    async def serve() -> None:
-        loading = asyncio.ensure_future(preload()) if service.options.preload else None
-        if loading is not None:
-            loading.add_done_callback(stop_if_failed)
-        await server._serve([listener])  # `server.serve` would install its own signal handlers
+    def _end(self, number: signal.Signals) -> None:
+        self.received.append(number)
+        (self._is_forced if self._is_ending.is_set() else self._is_ending).set()
+        self.server.should_exit = True
+        self.service.not_ready = "the server is shutting down"
+
+    async def _reload(self) -> None:
+        while await self._must_reload.wait():  # once for all signals that arrive during a reload
+            self._must_reload.clear()
+            await self.service.models.reload()
+
+    async def _preload(self) -> None:
+        """Load all models. If one cannot be loaded, the server ends."""
+        self.service.not_ready = "the models are being loaded"
+        try:
+            for model in self.service.models.by_name.values():
+                await unless(self._is_ending.wait(), model.load(PLAIN), ClosedError())
+        except Exception:
+            self.server.should_exit = True
+            raise
+        self.service.not_ready = ""
+
+    async def _serve(self, listener: socket.socket) -> None:
+        loading = asyncio.ensure_future(self._preload()) if self.service.options.preload else None
+        await self.server._serve([listener])  # `server.serve` would install its own signal handlers
         if loading is not None:
             await loading  # raises the error of a model
-        await service.models.close()
-
-    def stop_if_failed(loading: asyncio.Future[None]) -> None:
-        server.should_exit |= not loading.cancelled() and loading.exception() is not None
-
-    for number in ENDING_SIGNALS:
-        loop.add_signal_handler(number, partial(end, number))
-    loop.add_signal_handler(signal.SIGHUP, must_reload.set)
-    reloading = asyncio.ensure_future(reload())
-    with suppress(ClosedError):
-        # Not uvicorn's `force_exit`: it calls `wait_closed`, which since Python 3.12.1 waits for clients to disconnect.
-        await unless(is_forced.wait(), serve(), ClosedError())
-    reloading.cancel()
-    return received[0] if received else 0
+        await self.service.models.close()

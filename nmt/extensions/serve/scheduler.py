@@ -165,10 +165,8 @@ class Scheduler:
             finally:
                 self._end_batch(batch)
             seconds = time.monotonic() - began
-            self.metrics.inference_seconds.observe(seconds)
-            self.metrics.batch_lines.observe(len(batch))
-            share = seconds / len(batch)
-            self._seconds_per_line += 0.1 * (share - self._seconds_per_line)
+            self._seconds_per_line += 0.1 * (seconds / len(batch) - self._seconds_per_line)
+            self.metrics.count_batch(translations, seconds)
             done_by_job: dict[_Job, list[NumberedTranslation]] = {}
             for (job, i), translation in zip(batch, translations, strict=True):
                 done_by_job.setdefault(job, []).append((i, translation))

@@ -56,7 +56,7 @@ class Service:
         self.endpoint = partial(Endpoint, options, self.metrics, self.gate)
         self.not_ready, self.characters = "", 0
 
-    async def stream_texts(
+    def stream_texts(
         self,
         model: ServedModel,
         requests: Sequence[Request],
@@ -64,7 +64,7 @@ class Service:
         details: Details = PLAIN,
         max_batch_lines: int = STREAM_BATCH_LINES,
     ) -> AsyncGenerator[NumberedTranslation, None]:
-        """Yield the index and translation of each request as soon as it is ready. Requests may contain any kind of text.
+        """The index and translation of each request as soon as it is ready. Requests may contain any kind of text.
 
         Close the iterator (`contextlib.aclosing`) to drop the lines whose translation has not started.
         max_batch_lines: maximum number of these requests in one batch; small batches finish earlier
@@ -73,11 +73,19 @@ class Service:
         has_phrases = details.phrases or settings.glossary is not None
         details = details._replace(phrases=has_phrases, tags=settings.needs_attention)
         requests = in_context(requests, DocumentLines(model.pipeline.context))
-        if settings == TextSettings():  # lines, which need no steps
-            async with aclosing(self._lines(model, requests, details, max_batch_lines)) as translations:
-                async for numbered in translations:
-                    yield numbered
-            return
+        if settings == TextSettings():
+            return self._lines(model, requests, details, max_batch_lines)
+        return self._texts(model, requests, settings, details, max_batch_lines)
+
+    async def _texts(
+        self,
+        model: ServedModel,
+        requests: Sequence[Request],
+        settings: TextSettings,
+        details: Details,
+        max_batch_lines: int,
+    ) -> AsyncGenerator[NumberedTranslation, None]:
+        """Yield the translations of requests whose texts need several steps."""
         texts = [text_steps(request, settings, model.pipeline) for request in requests]
         waiting: dict[int, Round] = {}
 

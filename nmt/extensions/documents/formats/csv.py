@@ -148,8 +148,8 @@ def _of_languages(header: Sequence[str], languages: Languages, place: str) -> _C
     if of[0] is not None and of[1] is not None:
         return _Columns(of[0], of[1])
     raise UserError(
-        f"{place}: no columns named {languages.source} and {languages.target}, or source and target (use --columns NAME or "
-        f"--columns SOURCE:TARGET; columns: {quoted(', '.join(header))}; for plain text, add --format text)"
+        f"{place}: no columns named {languages.source} and {languages.target}, or source and target, among "
+        f"'{quoted(', '.join(header))}' (use --columns NAME or --columns SOURCE:TARGET; for plain text, add --format text)"
     )
 
 

@@ -79,10 +79,11 @@ class DeepL(ClientProtocol):
     def error(self, status: int, message: str) -> dict[str, str]:
         return {"message": message}
 
-    async def refuse(self, _: Call, __: Fields) -> NoReturn:
+    async def refuse(self, _: Call) -> NoReturn:
         raise ProblemError(404, "This server does not support this call: it translates texts and documents.")
 
-    async def translate(self, call: Call, fields: Fields) -> dict[str, Any]:
+    async def translate(self, call: Call) -> dict[str, Any]:
+        fields = await call.fields()
         texts = fields.get("text")
         texts = texts if isinstance(texts, list) else [texts]
         if not texts or not all(isinstance(text, str) for text in texts):
@@ -91,7 +92,7 @@ class DeepL(ClientProtocol):
         if not isinstance(context := fields.get("context", ""), str):
             raise ProblemError(400, "Value for 'context' not supported.")
         source, target = self._direction(fields)
-        settings = _settings(fields, await self._glossaries.chosen(call, fields, source, target))
+        settings = _settings(fields, await self._glossaries.chosen(call, source, target))
         choices = await self.service.choices(texts, source, target)
         has_breaks = fields.get("split_sentences") != NO_NEWLINES
         disguise = Disguise(_rules(fields), texts)
@@ -107,12 +108,13 @@ class DeepL(ClientProtocol):
             ]
         }
 
-    async def translate_document(self, call: Call, fields: Fields) -> dict[str, str]:
+    async def translate_document(self, call: Call) -> dict[str, str]:
+        fields = await call.fields()
         upload = uploaded(fields)
         _refuse(fields)
         source, target = self._direction(fields)
-        glossary = await self._glossaries.chosen(call, fields, source, target)
-        client = self._glossaries.owner(call, fields) or call.client
+        glossary = await self._glossaries.chosen(call, source, target)
+        client = await self._glossaries.owner(call) or call.client
         return self._documents.add(client, upload, source, target, glossary)
 
     def _direction(self, fields: Fields) -> tuple[str | None, str]:
@@ -126,8 +128,9 @@ class DeepL(ClientProtocol):
             raise _unsupported("source_lang", known)
         return source, target
 
-    async def languages_v3(self, _: Call, fields: Fields) -> list[dict[str, Any]]:
+    async def languages_v3(self, call: Call) -> list[dict[str, Any]]:
         """All languages in one list, in the form of version 3. It is empty for what the server does not do."""
+        fields = await call.fields()
         if fields.get("resource", fields.get("product", RESOURCES[0])) not in RESOURCES:
             return []
         targets = known_languages(self.service.models)
@@ -148,7 +151,8 @@ class DeepL(ClientProtocol):
             for code, name in sorted((names | into).items())
         ]
 
-    async def languages(self, _: Call, fields: Fields) -> list[dict[str, Any]]:
+    async def languages(self, call: Call) -> list[dict[str, Any]]:
+        fields = await call.fields()
         targets = known_languages(self.service.models)
         if fields.get("type", "source") == "source":
             codes = dict.fromkeys(base_code(code).upper() for code in targets)
@@ -156,7 +160,7 @@ class DeepL(ClientProtocol):
         names = dict(row for own in targets.values() for code in own for row in _target_names(code))
         return [{"language": code, "name": name, "supports_formality": False} for code, name in names.items()]
 
-    async def usage(self, _: Call, __: Fields) -> dict[str, int]:
+    async def usage(self, _: Call) -> dict[str, int]:
         return {"character_count": self.service.characters, "character_limit": NO_LIMIT}
 
 

@@ -78,7 +78,8 @@ class LibreTranslate(ClientProtocol):
     def error(self, status: int, message: str) -> dict[str, str]:
         return {"error": message}
 
-    async def translate(self, _: Call, fields: Fields) -> dict[str, Any]:
+    async def translate(self, call: Call) -> dict[str, Any]:
+        fields = await call.fields()
         texts, is_list = _texts(fields)
         source, target = self._direction(fields)
         if not isinstance(form := fields.get("format", ""), str) or form not in FORMS:
@@ -109,7 +110,8 @@ class LibreTranslate(ClientProtocol):
                 raise ProblemError(400, f"{one_line(code)} is not supported")
         return None if is_auto else source, target
 
-    async def translate_file(self, call: Call, fields: Fields) -> dict[str, str]:
+    async def translate_file(self, call: Call) -> dict[str, str]:
+        fields = await call.fields()
         if not isinstance(upload := fields.get(FILE_FIELD), Upload):
             raise _missing(FILE_FIELD)
         translated = await translate_document(self.service, upload, *self._direction(fields))
@@ -126,7 +128,7 @@ class LibreTranslate(ClientProtocol):
                 return
             size -= len(self._files.pop(file_id).content)
 
-    async def download(self, call: Call, _: Fields) -> Response:
+    async def download(self, call: Call) -> Response:
         self._forget_files()
         if (file := self._files.get(call.path["file_id"])) is None:
             raise ProblemError(404, "this file does not exist, or is not kept any more")
@@ -143,28 +145,28 @@ class LibreTranslate(ClientProtocol):
         best, *others = (self.service.text_of(translation, number) for number in range(count + 1))
         return list(dict.fromkeys(text for text in others if text != best))
 
-    async def detect(self, _: Call, fields: Fields) -> list[dict[str, Any]]:
-        guesses = await self.service.guesses("\n".join(_texts(fields)[0]))
+    async def detect(self, call: Call) -> list[dict[str, Any]]:
+        guesses = await self.service.guesses("\n".join(_texts(await call.fields())[0]))
         return [_guess(standard_code(code), sure) for code, sure in guesses if round(PERCENT * sure)] or [
             _guess(self._all_codes()[0], 0)
         ]
 
-    async def languages(self, _: Call, __: Fields) -> list[dict[str, Any]]:
+    async def languages(self, _: Call) -> list[dict[str, Any]]:
         targets = known_languages(self.service.models)
         return [
             {"code": code, "name": language_name(code), "targets": targets.get(code, [])} for code in self._all_codes()
         ]
 
-    async def posted_languages(self, call: Call, fields: Fields) -> list[dict[str, Any]]:
+    async def posted_languages(self, call: Call) -> list[dict[str, Any]]:
         """Answer only forms: argostranslate posts one, but LibreTranslate's tests expect POST to be refused."""
         if not call.content_type:
             raise ProblemError(405, "Method Not Allowed", {"Allow": "GET"})
-        return await self.languages(call, fields)
+        return await self.languages(call)
 
-    async def suggest(self, _: Call, __: Fields) -> None:
+    async def suggest(self, _: Call) -> None:
         raise ProblemError(403, "Suggestions are disabled on this server.")
 
-    async def settings(self, _: Call, __: Fields) -> dict[str, Any]:
+    async def settings(self, _: Call) -> dict[str, Any]:
         """What a web page of LibreTranslate needs to know about the server."""
         codes, targets = self._all_codes(), known_languages(self.service.models)
         needs_key = self.service.options.keys is not None
@@ -179,7 +181,7 @@ class LibreTranslate(ClientProtocol):
             "language": {"source": _named(codes[0]), "target": _named(targets[codes[0]][0])},
         }
 
-    async def specification(self, _: Call, __: Fields) -> dict[str, Any]:
+    async def specification(self, _: Call) -> dict[str, Any]:
         return self._specification
 
 

@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute
 
 from nmt import register
 from nmt.errors import one_line
-from nmt.extensions.serve.calls import Call, Fields
+from nmt.extensions.serve.calls import Call
 from nmt.extensions.serve.events import EventStream, json_event
 from nmt.extensions.serve.models import Details, ServedModel, in_thread
 from nmt.extensions.serve.options import ServeOptions
@@ -127,7 +127,7 @@ class OpenAI(ClientProtocol):
         kind = "server_error" if status >= 500 else "invalid_request_error"
         return {"error": {"message": message, "type": kind, "param": None, "code": ERROR_CODES.get(status)}}
 
-    async def complete(self, call: Call, _: Fields) -> EventStream | dict[str, Any]:
+    async def complete(self, call: Call) -> EventStream | dict[str, Any]:
         asked: Conversation = call.json(Conversation)
         asked.check()
         text = await self._text(asked.messages)
@@ -180,10 +180,10 @@ class OpenAI(ClientProtocol):
             translations.append("\n".join(own.get(number, line) for number, line in enumerate(lines)))
         return translations, [warning for row in found for warning in row.warnings.values()]
 
-    async def models(self, _: Call, __: Fields) -> dict[str, Any]:
+    async def models(self, _: Call) -> dict[str, Any]:
         return {"object": "list", "data": list(map(_described, self.service.models.by_name))}
 
-    async def one_model(self, call: Call, _: Fields) -> dict[str, Any]:
+    async def one_model(self, call: Call) -> dict[str, Any]:
         self._model(call.path["name"])
         return _described(call.path["name"])
 

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from nmt import register
-from nmt.extensions.serve.calls import Call, Fields
+from nmt.extensions.serve.calls import Call
 from nmt.extensions.serve.events import EventStream, json_event
 from nmt.extensions.serve.messages import (
     CandidateRow,
@@ -66,7 +66,7 @@ class NmtProtocol(ClientProtocol):
             self.route("/openapi.json", self.description, "GET", is_open=True, name="openapi"),
         ]
 
-    async def translate(self, call: Call, _: Fields) -> TranslateAnswer | EventStream:
+    async def translate(self, call: Call) -> TranslateAnswer | EventStream:
         asked: TranslateRequest = call.json(TranslateRequest)
         model = self.service.models.find(asked.model, asked.source, asked.target)
         texts = asked.text if isinstance(asked.text, list) else [asked.text]
@@ -87,22 +87,22 @@ class NmtProtocol(ClientProtocol):
         rows = [_row(translation, asked) for translation in translations]
         return TranslateAnswer(model.name, model.source_lang, model.target_lang, rows)
 
-    async def directions(self, _: Call, __: Fields) -> DirectionsAnswer:
+    async def directions(self, _: Call) -> DirectionsAnswer:
         models = self.service.models.by_name.values()
         return DirectionsAnswer([Direction(m.name, m.source_lang, m.target_lang, m.is_loaded) for m in models])
 
-    async def health(self, _: Call, __: Fields) -> HealthAnswer:
+    async def health(self, _: Call) -> HealthAnswer:
         return HealthAnswer()
 
-    async def ready(self, _: Call, __: Fields) -> ReadyAnswer:
+    async def ready(self, _: Call) -> ReadyAnswer:
         if self.service.not_ready:
             raise ProblemError(503, self.service.not_ready, {"Retry-After": "1"})
         return ReadyAnswer()
 
-    async def metrics(self, _: Call, __: Fields) -> Response:
+    async def metrics(self, _: Call) -> Response:
         return Response(self.service.metrics.text(), media_type=METRICS_TYPE)
 
-    async def description(self, _: Call, __: Fields) -> dict[str, Any]:
+    async def description(self, _: Call) -> dict[str, Any]:
         return self._description
 
 

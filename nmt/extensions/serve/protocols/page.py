@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from nmt import register
-from nmt.extensions.serve.calls import Call, Fields
+from nmt.extensions.serve.calls import Call
 from nmt.extensions.serve.codes import standard_code
 from nmt.extensions.serve.documents import document_endings
 from nmt.extensions.serve.messages import Direction
@@ -114,12 +114,12 @@ class Page(ClientProtocol):
     def _file(self, route: str, path: Path) -> Route:
         content, kind = path.read_bytes(), mimetypes.guess_type(path.name)[0]
 
-        async def answer(_: Call, __: Fields) -> Response:
+        async def answer(_: Call) -> Response:
             return Response(content, media_type=kind, headers=PAGE_HEADERS)
 
         return self.route(route, answer, "GET", is_open=True)
 
-    async def facts(self, _: Call, __: Fields) -> PageFacts:
+    async def facts(self, _: Call) -> PageFacts:
         directions = [
             Direction(model.name, standard_code(model.source_lang), standard_code(model.target_lang), model.is_loaded)
             for model in self.service.models.by_name.values()
@@ -134,7 +134,7 @@ class Page(ClientProtocol):
             options.max_body_bytes,
         )
 
-    async def sentences(self, call: Call, _: Fields) -> SplitAnswer:
+    async def sentences(self, call: Call) -> SplitAnswer:
         asked: SplitRequest = call.json(SplitRequest)
         [choice] = await self.service.choices([asked.text], asked.source, asked.target)
         if asked.source is None:
