@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: setup demo test check bench-prepare bench-train bench-steps bench-translate bench-alignment bench-growth bench-startup bench-systems bench-saving bench-scaling bench-updates bench-layers bench-architectures bench-methods bench-serve bench-latency bench-markup bench-sentences bench-scripts bench-clean faults fuzz soak pins bits docs pages recording format clean
+.PHONY: setup demo test check bench-prepare bench-train bench-steps bench-translate bench-alignment bench-growth bench-startup bench-systems bench-saving bench-scaling bench-updates bench-layers bench-architectures bench-methods bench-serve bench-traffic bench-latency bench-markup bench-sentences bench-scripts bench-clean faults fuzz soak pins bits docs pages recording format clean
 
 setup: $(VENV)/ready
 
@@ -81,6 +81,10 @@ bench-methods: setup
 # make bench-serve MODEL=exported-model SOURCE=test.en [FLAGS="--clients 1 8 64"]
 bench-serve: setup
 	$(BIN)/python benchmarks/serve.py --model $(MODEL) --source $(SOURCE) $(FLAGS)
+
+# make bench-traffic MODEL=exported-model SOURCE=test.en [FLAGS="--minutes 30"]
+bench-traffic: setup
+	$(BIN)/python benchmarks/traffic.py --model $(MODEL) --source $(SOURCE) $(FLAGS)
 
 # make bench-latency MODEL=exported-model SOURCE=test.en [FLAGS="--beams 4 --rounds 6"]
 bench-latency: setup

@@ -1,8 +1,7 @@
-"""Measure `nmt serve`: speed next to a plain server around CTranslate2, memory over many requests, abuse.
+"""Measure `nmt serve`: speed next to a plain server around CTranslate2, and next to hostile clients.
 
     python benchmarks/serve.py --model FOLDER --source test.en [--clients 1 8 64] [--beams 4 1] [--requests 50] [--rounds 6]
     python benchmarks/serve.py --model FOLDER --source test.en --long 1000            # short requests next to long ones
-    python benchmarks/serve.py --model FOLDER --source test.en --endurance 100000     # requests by 64 clients, memory
     python benchmarks/serve.py --model FOLDER --source test.en --abuse                # next to hostile clients (attacks.py)
 
 FOLDER is an export for CTranslate2. Each client sends one line per request on a persistent connection, the next one after
@@ -106,12 +105,24 @@ async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, line: 
     return str(json.loads(content)["translations"][0]["translation"])
 
 
-async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, body: bytes) -> bytes:
-    """Send a request, and return the body of the response."""
-    writer.write(b"POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+async def exchange(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    body: bytes,
+    path: str = "/v1/translate",
+    kind: str = "application/json",
+) -> bytes:
+    """Send a request, and return the body of the response. An empty body makes a GET request. kind: type of the body"""
+    asked = f"{'POST' if body else 'GET'} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\n"
+    writer.write(f"{asked}Content-Length: {len(body)}\r\n\r\n".encode() + body)
     head = await reader.readuntil(b"\r\n\r\n")
-    length = int(re.search(rb"content-length: (\d+)", head, re.IGNORECASE)[1])  # type: ignore[index]
-    content = await reader.readexactly(length)
+    if length := re.search(rb"content-length: (\d+)", head, re.IGNORECASE):
+        content = await reader.readexactly(int(length[1]))
+    else:
+        content = b""
+        while size := int(await reader.readline(), 16):
+            content += (await reader.readexactly(size + 2))[:-2]
+        await reader.readline()
     if b" 200 " not in head.split(b"\r\n")[0]:
         raise RuntimeError(content.decode())
     return content
@@ -247,21 +258,6 @@ def resident(process: subprocess.Popen[bytes]) -> float:
     return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024  # type: ignore[index]
 
 
-def endure(options: argparse.Namespace, lines: Sequence[str]) -> None:
-    """Print the memory after each tenth of many requests."""
-    clients = max(options.clients)
-    share = options.endurance // 10 // clients
-    with server(options.model, options.threads) as (process, port):
-        print("requests  requests/s  MiB")
-        for tenth in range(10):
-            texts = [[lines[(i + j) % len(lines)] for j in range(share)] for i in range(clients)]
-            load = asyncio.run(run_clients(process, port, texts, {}))
-            print(
-                f"{(tenth + 1) * share * clients:8,}  {share * clients / load.seconds:10,.0f}  {resident(process):.0f}",
-                flush=True,
-            )
-
-
 def abuse(options: argparse.Namespace, lines: Sequence[str]) -> None:
     """Print the latency of 8 clients next to each kind of hostile client, and the server's memory."""
     texts = [[lines[(i + j) % len(lines)] for j in range(options.requests)] for i in range(8)]
@@ -293,13 +289,10 @@ def main() -> None:
     parser.add_argument("--beams", type=int, nargs="+", default=[4, 1])
     parser.add_argument("--long", type=int, help="number of texts of the long requests")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--endurance", type=int)
     parser.add_argument("--abuse", action="store_true")
     options = parser.parse_args()
     lines = [line for line in options.source.read_text().split("\n") if line.strip()]
-    if options.endurance:
-        endure(options, lines)
-    elif options.abuse:
+    if options.abuse:
         abuse(options, lines)
     elif options.long:
         compare_next_to_long(options, lines)
