@@ -258,6 +258,12 @@ def resident(process: subprocess.Popen[bytes]) -> float:
     return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024  # type: ignore[index]
 
 
+def _attack(attack: Callable[[int], None], port: int) -> None:
+    """Attack at the lowest priority, since real attackers do not compute on the server's processors."""
+    os.nice(19)
+    attack(port)
+
+
 def abuse(options: argparse.Namespace, lines: Sequence[str]) -> None:
     """Print the latency of 8 clients next to each kind of hostile client, and the server's memory."""
     texts = [[lines[(i + j) % len(lines)] for j in range(options.requests)] for i in range(8)]
@@ -265,7 +271,8 @@ def abuse(options: argparse.Namespace, lines: Sequence[str]) -> None:
         print("next to  p50 ms  p99 ms  requests/s  wrong answers  MiB")
         for name, attack in {"nobody": None, **ATTACKS, "nobody again": None}.items():
             attackers = [
-                multiprocessing.Process(target=attack, args=(port,), daemon=True) for _ in range(4 if attack else 0)
+                multiprocessing.Process(target=_attack, args=(attack, port), daemon=True)
+                for _ in range(4 if attack else 0)
             ]
             for attacker in attackers:
                 attacker.start()
