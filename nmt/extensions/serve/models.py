@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import ctypes
+import gc
 import os
 import threading
 import time
@@ -176,13 +178,14 @@ class ServedModel:
                     self.pipeline = scheduler.translator.pipeline
             except Exception as error:
                 log.warn(f"{self.name}: reloading failed, so the old model stays in use: {one_line(str(error))}")
-            for scheduler in unused.values():
-                await in_thread(scheduler.close)
+            schedulers = list(unused.values())
+            unused.clear()
+            await _close(schedulers)
 
     async def unload(self) -> None:
         """Close all queues and free the model."""
         schedulers, self._schedulers, self._shared = list(self._schedulers.values()), {}, SharedModels()
-        await asyncio.gather(*(in_thread(scheduler.close) for scheduler in schedulers))
+        await _close(schedulers)
 
 
 class Models:
@@ -292,6 +295,20 @@ async def in_thread(work: Callable[[], _T]) -> _T:
 
     threading.Thread(target=run, name=LOADER, daemon=True).start()
     return await asyncio.wrap_future(result)
+
+
+async def _close(schedulers: list[Scheduler]) -> None:
+    """Close queues that are no longer used, and return the memory of their models to the system."""
+    await asyncio.gather(*(in_thread(scheduler.close) for scheduler in schedulers))
+    schedulers.clear()
+    await in_thread(_trim)
+
+
+def _trim() -> None:
+    """Return unused memory to the system. glibc itself would keep it: each thread's memory is freed only from its end."""
+    gc.collect()  # a closed queue and its threads refer to each other
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        trim(0)
 
 
 def resident_bytes() -> int:
