@@ -56,6 +56,7 @@ FOLDERS: Final = {
     "filter": "filters",
     "wrapper": "wrappers",
     "viewer": "viewers",
+    "figure": "figures",
     "preparation": "preparations",
     "column": "columns",
     "plan": "plans",

@@ -6,7 +6,7 @@ A multiply-add counts as 2. Only matrix products count, including those of atten
 import contextlib
 from collections.abc import Callable, Iterator
 from math import prod
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +31,15 @@ def linear_flops(*modules: nn.Module | None) -> int:
 
 
 def count_flops(call: Callable[[], object]) -> int:
-    """Count the FLOPs of a call while it runs.
+    """Count the FLOPs of a call while it runs."""
+    with counting_flops() as counter:
+        call()
+    return int(counter.get_total_flops())
+
+
+@contextlib.contextmanager
+def counting_flops() -> Iterator[Any]:
+    """Context that counts FLOPs while it runs, and yields torch's counter.
 
     The counter cannot see inside fused attention and recurrent layers, so they run as plain products here.
     """
@@ -41,8 +49,7 @@ def count_flops(call: Callable[[], object]) -> int:
     counter = FlopCounterMode(display=False, custom_mapping=matrix_times_vector)
     # Without gradients, torch 2.13's counter fails if a layer returns a view of its weights.
     with sdpa_kernel(SDPBackend.MATH), using(Products()), _plain_recurrence(), torch.enable_grad(), counter:
-        call()
-    return int(counter.get_total_flops())
+        yield counter
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ CORE = [file for file in FILES if "extensions" not in file.parts]
 PARTS = {
     "the core": (CORE, 23_000),
     "its inner ring": ([ROOT / f"{name.replace('.', '/')}.py" for name in INNER_RING.split()], 7_000),
-    "the core and the extensions": (FILES, 57_000),
+    "the core and the extensions": (FILES, 58_000),
 }
 
 

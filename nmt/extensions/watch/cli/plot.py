@@ -1,20 +1,35 @@
 """`nmt plot`: draw the curves of runs, such as losses, metrics and the learning rate."""
 
+import csv
+import io
 import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
+from nmt import registry
 from nmt.cli.command import Command
-from nmt.errors import UserError, one_line, quoted, unknown
+from nmt.cli.tables import table_text
+from nmt.errors import UserError, needing_torch, one_line, quoted, unknown
 from nmt.extensions.watch.history import Record, named_runs, read_records, runs_here
-from nmt.extensions.watch.pictures.figures import Curve, LineChart, check_file_name, check_matplotlib, draw_charts
+from nmt.extensions.watch.pictures.figures import (
+    Curve,
+    LineChart,
+    check_file_name,
+    check_matplotlib,
+    draw_charts,
+    inline_svg,
+    render_figure,
+)
 from nmt.extensions.watch.pictures.page import html_page
-from nmt.files import write_output
+from nmt.files import json_text, write_output
 from nmt.log import log
-from nmt.options import names_of, opt, options_class
+from nmt.options import choice, names_of, opt, options_of
 from nmt.report.run_status import VALIDATION_PREFIX
+
+if TYPE_CHECKING:
+    from nmt.extensions.watch.figure import Figure, FigureRow
 
 MAX_POINTS: Final = 400  # maximum number of points per curve; more are averaged
 CHARTS: Final = {  # titles and units of the numbers in metrics.jsonl, in the order of the charts
@@ -35,16 +50,21 @@ ONLY_BY_NAME: Final = (
     "rollbacks",
 )  # numbers that are drawn only if --values names them
 PICTURES: Final = (".svg", ".png", ".html")
+NUMBERS: Final = (".json", ".tsv")  # files for the numbers of a figure
+CURVES: Final = "curves"
 
 RunRecords = tuple[str, Sequence[Record]]  # the name of a run's folder, and its records: updates, then validations
 
 
-@options_class
+@registry.open_options_class("figure")
 class PlotOptions:
     runs: tuple[str, ...] = opt(
         (),
         "run folders, or folders of runs (default: those in . and in runs)",
         group="Input and output",
+    )
+    figure: str = choice(
+        "figure", CURVES, "what to draw (nmt list figure)", also=(CURVES,), group="Figures", common=True
     )
     output: str | None = opt(
         None,
@@ -58,10 +78,24 @@ class PlotOptions:
         (), "numbers to draw, such as loss,valid_bleu", group="Curves", common=True, metavar="NUMBER"
     )
 
+    def __post_init__(self) -> None:
+        chosen = None if self.figure == CURVES else registry.options_class_of("figure", self.figure)
+        if chosen is not None and self.values:
+            raise ValueError(f"--values works only without --figure {self.figure} (drop one of them)")
+        own = () if chosen is None else [option.name for option in options_of(chosen)]
+        others = set(registry.option_names("figure")).difference(own)
+        for option in options_of(type(self)):
+            if option.name in others and getattr(self, option.name) != option.default:
+                figures = " or ".join(registry.having("figure", option.name))
+                raise ValueError(f"{option.flag} needs --figure {figures} (add it, or drop {option.flag})")
+
 
 def run(options: PlotOptions) -> None:
-    """Draw the curves of runs, such as losses, metrics and the learning rate, over their updates."""
+    """Draw the curves of runs, such as losses, metrics and the learning rate, over their updates; or another figure."""
     output = None if options.output is None else Path(options.output)
+    if options.figure != CURVES:
+        _run_figure(options, output)
+        return
     if output is not None:
         check_file_name(output, PICTURES, "curves are drawn")
         check_matplotlib(f"--output {quoted(output)}")
@@ -87,6 +121,44 @@ def run(options: PlotOptions) -> None:
             content = draw_charts(charts, output.suffix.lower().removeprefix("."))
     write_output(output, content)
     log.info(f"wrote charts of {', '.join(name for name, _ in runs)} to {quoted(output)}")
+
+
+def _run_figure(options: Any, output: Path | None) -> None:
+    """Draw a figure, or print or write its numbers."""
+    if output is not None:
+        check_file_name(output, (*PICTURES, *NUMBERS), "figures are drawn")
+        if output.suffix.lower() not in NUMBERS:
+            check_matplotlib(f"--output {quoted(output)}")
+    with needing_torch(f"--figure {options.figure}"):
+        figure: Figure = registry.find("figure", options.figure).cls(options)
+    rows = figure.rows(options.runs or tuple(map(str, runs_here("plot"))))
+    if output is None:
+        cells = [list(rows[0]), *(["-" if value is None else _text(value) for value in row.values()] for row in rows)]
+        sys.stdout.write(
+            table_text(cells, [i for i, value in enumerate(rows[0].values()) if not isinstance(value, str)])
+        )
+        return
+    with log.progress("drawing"):
+        content = _file(figure, rows, output.suffix.lower())
+    write_output(output, content)
+    log.info(f"wrote {options.figure} to {quoted(output)}")
+
+
+def _text(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _file(figure: "Figure", rows: "Sequence[FigureRow]", ending: str) -> bytes:
+    """The content of a file with a figure or its numbers. ending: one of PICTURES and NUMBERS"""
+    if ending == ".json":
+        return json_text(rows).encode()
+    if ending == ".tsv":
+        file = io.StringIO()
+        csv.writer(file, "excel-tab", lineterminator="\n").writerows([list(rows[0]), *(row.values() for row in rows)])
+        return file.getvalue().encode()
+    if ending == ".html":
+        return html_page(figure.title, [inline_svg(figure.title, lambda canvas: figure.draw(canvas, rows))]).encode()
+    return render_figure(lambda canvas: figure.draw(canvas, rows), ending.removeprefix("."))
 
 
 def _is_page(output: Path | None) -> bool:
@@ -138,6 +210,6 @@ COMMAND = Command(
     examples=(
         "nmt plot run",
         "nmt plot runs/a runs/b --output curves.html",
-        "nmt plot run --values loss,gradient_norm",
+        "nmt plot run --figure attention-entropy --output entropy.svg",
     ),
 )

@@ -1,0 +1,1 @@
+"""Figures that `nmt plot --figure` draws, besides the curves of runs."""
