@@ -119,7 +119,7 @@ bench-alignment: $(if $(MODEL),setup,demo)
 bench-growth: setup
 	$(BIN)/python benchmarks/growth.py $(FLAGS)
 
-# make bench-systems [PRESETS="gnmt-small rnnsearch-small"] [FLAGS="--threads 2 --positions 16 64 256"]
+# make bench-systems [PRESETS="gnmt-small rnnsearch-small"] [FLAGS="--threads 2 --positions 16 64 256"]; FLAGS="--data DATA --minutes 4.5" trains
 bench-systems: setup
 	$(BIN)/python benchmarks/systems.py \
 	    $(or $(PRESETS),bytenet-small convs2s-small deep-att-small gnmt-small moe-small rnnsearch-small) $(FLAGS)
@@ -139,6 +139,7 @@ bench-updates: setup
 bench-scaling: setup
 	$(BIN)/python benchmarks/scaling.py $(FLAGS)
 
+# make bench-layers [FLAGS="--time --rounds 5"]
 bench-layers: setup
 	$(BIN)/python benchmarks/layers.py $(FLAGS)
 

@@ -1,6 +1,6 @@
 """Measure Table 1 of "Attention Is All You Need": FLOPs, sequential operations and path length of a layer as n grows.
 
-    python benchmarks/layers.py [--lengths 32 64 128 256 512]
+    python benchmarks/layers.py [--lengths 32 64 128 256 512] [--time]
 
 The layers are the package's own, with random weights in float64. Prints three tables, each with the published
 complexity next to the measured one:
@@ -9,9 +9,16 @@ complexity next to the measured one:
 - path length: layers until the last output position has a gradient with respect to the first input position. For a
   recurrent layer: nodes on the shortest chain of the autograd graph from its last state to its first.
 Nothing is timed, so the tables are the same on every machine.
+
+--time prints only one table, of times on this CPU with one thread: each kind of layer with the base model's width, in
+training and in search, for each n (16, 64, 256, 1024), next to the counted FLOPs and the published complexity. Training is
+a forward and a backward pass over batches with equal numbers of tokens. A search runs a decoder's layer one position at a
+time, for several sentences, and each step reads the state of the earlier ones. Times are CPU time per token: the fastest
+of several rounds, in which all kinds alternate.
 """
 
 import argparse
+import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
@@ -23,37 +30,51 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import Node
+from torch.nn.functional import glu
 
 from nmt import registry
 from nmt.extensions.zoo.models.bytenet import ResidualBlock
-from nmt.extensions.zoo.models.convs2s import ConvolutionLayer
+from nmt.extensions.zoo.models.convs2s import HALF_VARIANCE, ConvolutionLayer
 from nmt.extensions.zoo.models.options import ConvolutionShape
+from nmt.extensions.zoo.nn.convolution import Taps
 from nmt.extensions.zoo.nn.lstm import Lstm, LstmForm
 from nmt.extensions.zoo.nn.recurrent import BidirectionalGru
 from nmt.models.options import TransformerOptions
 from nmt.nn.attention import AttentionShape, recording
 from nmt.nn.cost import count_flops
+from nmt.nn.search_state import State
 
 Layer = Callable[[Tensor], Tensor]
 """A layer of a stack: (1, n, d) -> (1, n, d)."""
 
+Ready = Callable[[nn.Module], Any]
+"""Prepares a new module, see `fixed`."""
+
 WIDTH: Final = 32  # d for the graphs
 WIDTHS: Final = (64, 128)  # d for the counted FLOPs
 LENGTHS: Final = (32, 64, 128, 256, 512)
+TIMED_WIDTH: Final = 512  # d of the base model
+TIMED_LENGTHS: Final = (16, 64, 256, 1024)
+BATCH_TOKENS: Final = 2048  # in training
+SENTENCES: Final = 8  # in search
 
 
 class Kind(NamedTuple):
     """A kind of layer. flops, sequential, path: as published; layers: the layers of a stack, from d and w
 
     spans: values of w, which is r or k; the first is used for the path length; 0 for none
+    search: a function, from d and w, that computes all positions of (B, n, d) one after the other; None for an encoder's layer
+    trained: the layers to time in training, if these differ from `layers`
     """
 
     flops: str
     sequential: str
     path: str
-    layers: Callable[[int, int], Iterator[Layer]]
+    layers: Callable[[int, int, Ready], Iterator[Layer]]
     spans: tuple[int, ...] = (0,)
     recurrent: bool = False
+    search: Callable[[int, int], Callable[[Tensor], None]] | None = None
+    trained: Callable[[int, int, Ready], Iterator[Layer]] | None = None
 
 
 def fixed(module: nn.Module) -> Any:
@@ -61,32 +82,47 @@ def fixed(module: nn.Module) -> Any:
     return module.double().eval().requires_grad_(False)
 
 
-def self_attention(d: int, r: int) -> Iterator[Layer]:
+def trainable(module: nn.Module) -> Any:
+    """A module as in training."""
+    return module.train()
+
+
+def searching(module: nn.Module) -> Any:
+    """A module as in a search."""
+    return module.eval().requires_grad_(False)
+
+
+def new_attention(d: int, r: int, heads: int) -> nn.Module:
     options = TransformerOptions(attention_window=r or None)
     attention = registry.selected("mixer", "self-attention", options).cls
-    while True:
-        yield fixed(attention(options, AttentionShape(d, heads=2, keys=d // 2, values=d // 2)))
+    module: nn.Module = attention(options, AttentionShape(d, heads, keys=d // heads, values=d // heads))
+    return module
 
 
-def convolution(d: int, k: int) -> Iterator[Layer]:
+def self_attention(d: int, r: int, ready: Ready) -> Iterator[Layer]:
     while True:
-        layer = fixed(ConvolutionLayer(d, ConvolutionShape(d, k), 0.0, causal=False))
+        yield ready(new_attention(d, r, heads=2 if d < TIMED_WIDTH else 8))
+
+
+def convolution(d: int, k: int, ready: Ready) -> Iterator[Layer]:
+    while True:
+        layer = ready(ConvolutionLayer(d, ConvolutionShape(d, k), 0.0, causal=False))
         yield lambda states, layer=layer: layer(states, torch.ones_like(states[..., :1], dtype=torch.bool))
 
 
-def dilated(max_dilation: int) -> Callable[[int, int], Iterator[Layer]]:
+def dilated(max_dilation: int) -> Callable[[int, int, Ready], Iterator[Layer]]:
     """The blocks of ByteNet's encoder, with inner width d / 2."""
     dilations = [2**i for i in range(max_dilation.bit_length())]
 
-    def layers(d: int, k: int) -> Iterator[Layer]:
-        return (fixed(ResidualBlock(d // 2, k, dilation, 0.0, causal=False)) for dilation in cycle(dilations))
+    def layers(d: int, k: int, ready: Ready) -> Iterator[Layer]:
+        return (ready(ResidualBlock(d // 2, k, dilation, 0.0, causal=False)) for dilation in cycle(dilations))
 
     return layers
 
 
-def lstm(d: int, _: int) -> Iterator[Layer]:
+def lstm(d: int, _: int, ready: Ready) -> Iterator[Layer]:
     """An LSTM run step by step, as in a search."""
-    layer: Lstm = fixed(Lstm(d, d, LstmForm()))
+    layer: Lstm = ready(Lstm(d, d, LstmForm()))
 
     def run(states: Tensor) -> Tensor:
         outputs, state = [], layer.cell.initial(1, states)
@@ -98,21 +134,80 @@ def lstm(d: int, _: int) -> Iterator[Layer]:
     yield run
 
 
-def gru(d: int, _: int) -> Iterator[Layer]:
+def trained_lstm(d: int, _: int, ready: Ready) -> Iterator[Layer]:
+    """An LSTM over all positions, as in training."""
+    layer = ready(Lstm(d, d, LstmForm()))
+    yield lambda states: layer(states.transpose(0, 1)).transpose(0, 1)
+
+
+def gru(d: int, _: int, ready: Ready) -> Iterator[Layer]:
     """A bidirectional GRU with half of the width for each direction."""
-    layer = fixed(BidirectionalGru(d, d // 2))
+    layer = ready(BidirectionalGru(d, d // 2))
     yield lambda states: layer(states, torch.ones(states.shape[:2], dtype=torch.bool))
+
+
+def search_attention(d: int, r: int) -> Callable[[Tensor], None]:
+    attention = searching(new_attention(d, r, heads=8))
+    step = attention.search_step()
+
+    def run(vectors: Tensor) -> None:
+        first, state = attention.begin(vectors[:, :1], vectors.dtype), State()
+        past, tokens = {**first.sentences, **first.hypotheses}, torch.zeros(len(vectors), dtype=torch.long)
+        for states in vectors.unbind(1):
+            _, past = step(states, past, attention.before_step(tokens, state, len(vectors)))
+            state = state.after({}, {}, None)
+
+    return run
+
+
+def search_lstm(d: int, _: int) -> Callable[[Tensor], None]:
+    layer: Lstm = searching(Lstm(d, d, LstmForm()))
+
+    def run(vectors: Tensor) -> None:
+        state = layer.cell.initial(len(vectors), vectors)
+        for states in vectors.unbind(1):
+            state = layer.step(states, state)
+
+    return run
+
+
+def search_taps(step: Callable[..., Any], history: Tensor, vectors: Tensor) -> None:
+    """Run a convolution's step at all positions."""
+    state, tokens = State(), torch.zeros(len(vectors), dtype=torch.long)
+    for states in vectors.unbind(1):
+        taps = Taps(state.append_entries(tokens, len(vectors)), state.num_entries, len(vectors))
+        _, history = step(states, history, taps)
+        state = state.after({}, {}, None)
+
+
+def search_convolution(d: int, k: int) -> Callable[[Tensor], None]:
+    layer = searching(ConvolutionLayer(d, ConvolutionShape(d, k), 0.0, causal=True))
+    convolve = layer.convolution.search_step()
+
+    def step(states: Tensor, history: Tensor, taps: Taps) -> tuple[Tensor, Tensor]:
+        convolved, history = convolve(states, history, taps)
+        return (glu(convolved) + states) * HALF_VARIANCE, history
+
+    return lambda vectors: search_taps(step, layer.convolution.history(vectors), vectors)
+
+
+def search_dilated(d: int, k: int) -> Callable[[Tensor], None]:
+    block = searching(ResidualBlock(d // 2, k, 1, 0.0, causal=True))
+    step = block.search_step()
+    return lambda vectors: search_taps(step, block.convolution.history(vectors), vectors)
 
 
 FAR: Final = 2**20  # a dilation larger than in any stack
 KINDS: Final = {
-    "self-attention": Kind("n^2 d", "1", "1", self_attention),
-    "restricted self-attention, r = 33": Kind("r n d", "1", "n / r", self_attention, (33, 65)),
-    "LSTM": Kind("n d^2", "n", "n", lstm, recurrent=True),
+    "self-attention": Kind("n^2 d", "1", "1", self_attention, search=search_attention),
+    "restricted self-attention, r = 33": Kind("r n d", "1", "n / r", self_attention, (33, 65), search=search_attention),
+    "LSTM": Kind("n d^2", "n", "n", lstm, recurrent=True, search=search_lstm, trained=trained_lstm),
     "bidirectional GRU": Kind("n d^2", "n", "n", gru, recurrent=True),
-    "ConvS2S, k = 5": Kind("k n d^2", "1", "n / k", convolution, (5, 3)),
-    "ByteNet, k = 3, dilations 1, 2, 4, ...": Kind("k n d^2", "1", "log_k n", dilated(FAR), (3, 5)),
-    "ByteNet, k = 3, dilations 1 to 16": Kind("k n d^2", "1", "log_k n", dilated(16), (3, 5)),
+    "ConvS2S, k = 5": Kind("k n d^2", "1", "n / k", convolution, (5, 3), search=search_convolution),
+    "ByteNet, k = 3, dilations 1, 2, 4, ...": Kind(
+        "k n d^2", "1", "log_k n", dilated(FAR), (3, 5), search=search_dilated
+    ),
+    "ByteNet, k = 3, dilations 1 to 16": Kind("k n d^2", "1", "log_k n", dilated(16), (3, 5), search=search_dilated),
 }
 
 
@@ -122,7 +217,7 @@ def inputs_of(n: int, d: int = WIDTH) -> Tensor:
 
 def forward_flops(kind: Kind, n: int, d: int, w: int) -> int:
     """FLOPs of the forward pass of one layer."""
-    layer, inputs = next(kind.layers(d, w)), inputs_of(n, d)
+    layer, inputs = next(kind.layers(d, w, fixed)), inputs_of(n, d)
     return count_flops(lambda: layer(inputs))
 
 
@@ -167,13 +262,13 @@ def sequential_operations(kind: Kind, n: int) -> int:
     """Nodes on the longest chain between the output and input of one layer."""
     inputs = inputs_of(n)
     with recording():  # plain attention for every n; the fused kernel would be one node
-        output = next(kind.layers(WIDTH, kind.spans[0]))(inputs)
+        output = next(kind.layers(WIDTH, kind.spans[0], fixed))(inputs)
     return int(chain_length(output.grad_fn, torch.autograd.graph.get_gradient_edge(inputs).node, max))
 
 
 def path_length(kind: Kind, n: int) -> int:
     """Layers until the last position depends on the first; for a recurrent kind, nodes between its last and first state."""
-    layers, inputs = kind.layers(WIDTH, kind.spans[0]), inputs_of(n)
+    layers, inputs = kind.layers(WIDTH, kind.spans[0], fixed), inputs_of(n)
     if kind.recurrent:
         states = state_nodes(next(layers)(inputs).grad_fn)
         return int(chain_length(states[-1], states[0], min))
@@ -207,11 +302,79 @@ def row(*cells: object) -> None:
     print("| " + " | ".join(map(str, cells)) + " |", flush=True)
 
 
+def training_of(kind: Kind, n: int) -> Callable[[], None]:
+    """A forward and a backward pass of one layer with random inputs, which have a gradient too."""
+    layer = next((kind.trained or kind.layers)(TIMED_WIDTH, kind.spans[0], trainable))
+    inputs = torch.randn(BATCH_TOKENS // n, n, TIMED_WIDTH, requires_grad=True)
+    gradient = torch.randn_like(inputs)
+
+    def run() -> None:
+        inputs.grad = None
+        layer(inputs).backward(gradient)
+
+    return run
+
+
+def search_of(kind: Kind, n: int) -> Callable[[], None]:
+    """A search of n steps through one layer. For an encoder's layer it does nothing."""
+    if kind.search is None:
+        return lambda: None
+    search, vectors = kind.search(TIMED_WIDTH, kind.spans[0]), torch.randn(SENTENCES, n, TIMED_WIDTH)
+    return torch.inference_mode()(lambda: search(vectors))
+
+
+def fastest(calls: Sequence[Callable[[], None]], rounds: int) -> list[float]:
+    """The minimum CPU seconds of each call, in alternating rounds after a first one that is not counted."""
+    seconds = [inf] * len(calls)
+    for number in range(rounds + 1):
+        for i, call in enumerate(calls):
+            began = time.process_time()
+            call()
+            seconds[i] = min(seconds[i], time.process_time() - began) if number else inf
+    return seconds
+
+
+def print_times(lengths: Sequence[int], rounds: int) -> None:
+    """The table of times, with a row for each kind and n."""
+    torch.set_num_threads(1)
+    names = [name for name, kind in KINDS.items() if kind is not KINDS["ByteNet, k = 3, dilations 1 to 16"]]
+    kinds = [KINDS[name] for name in names]
+    head = (
+        "layer",
+        "published FLOPs",
+        "published sequential",
+        "n",
+        "counted MFLOPs per token",
+        "training, us per token",
+    )
+    row(*head, "GFLOP/s", "time / self-attention", "search, us per token", "time / self-attention")
+    row(*["---"] * 10)
+    for n in lengths:
+        flops = [forward_flops(kind, n, TIMED_WIDTH, kind.spans[0]) / n for kind in kinds]
+        training = [1e6 * best / BATCH_TOKENS for best in fastest([training_of(kind, n) for kind in kinds], rounds)]
+        search = [1e6 * best / (SENTENCES * n) for best in fastest([search_of(kind, n) for kind in kinds], rounds)]
+        for name, kind, counted, trained, searched in zip(names, kinds, flops, training, search, strict=True):
+            speed = f"{3e-3 * counted / trained:.1f}"  # the backward pass has twice the FLOPs of the forward pass
+            cells = [f"{searched:.1f}", f"{searched / search[0]:.2f}"] if kind.search else ["-", "-"]
+            ratio = f"{trained / training[0]:.2f}"
+            row(name, kind.flops, kind.sequential, n, f"{counted / 1e6:.2f}", f"{trained:.1f}", speed, ratio, *cells)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--lengths", type=int, nargs="+", default=list(LENGTHS), help="at least two n, ascending")
-    lengths: list[int] = parser.parse_args().lengths
+    parser.add_argument("--lengths", type=int, nargs="+", default=[], help="at least two n, ascending")
+    parser.add_argument("--time", action="store_true", help="print the table of times instead")
+    parser.add_argument("--rounds", type=int, default=5, help="of the times")
+    given = parser.parse_args()
     torch.manual_seed(1)
+    if given.time:
+        print_times(given.lengths or TIMED_LENGTHS, given.rounds)
+    else:
+        print_counts(given.lengths or LENGTHS)
+
+
+def print_counts(lengths: Sequence[int]) -> None:
+    """The three tables that are the same on every machine."""
     before, n = lengths[-2:]
     d, wide = WIDTHS
     exponents = f"exponent of n, {before} to {n}", f"exponent of d, {d} to {wide}"

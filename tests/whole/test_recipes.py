@@ -7,6 +7,7 @@ import io
 import json
 import os
 import random
+import runpy
 import shlex
 import shutil
 import signal
@@ -17,6 +18,7 @@ import threading
 import time
 import tomllib
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -509,6 +511,74 @@ def test_table_2_trains_each_seed_within_the_budget_and_continues_after_an_inter
     ]
     for words in ensembles:
         assert words[1] == "BLEU" and len((folder / f"{words[0]}.txt").read_text().splitlines()) == 60
+
+
+def test_longer_sentences_are_scored_by_length_for_each_kind_of_positions(tmp_path: Path) -> None:
+    write_captions(tmp_path / "dataset", "de", "tokenised")
+    texts = tmp_path / "dataset" / "data" / "task1" / "tok"
+    long = [" ".join(random.Random(number).choices(["dog", "sees", "a"], k=24)) for number in range(80)]
+    for side in ("en", "de"):
+        with (texts / f"train.lc.norm.tok.{side}").open("a") as file:
+            file.writelines(line + "\n" for line in long)
+    europarl = tmp_path / "europarl"
+    europarl.mkdir()
+    for side, name in product(("en", "fr"), ("train", "heldout")):
+        shutil.copy(texts / f"{'train' if name == 'train' else 'val'}.lc.norm.tok.en", europarl / f"{name}.{side}")
+    flags = [*TINY, "--max-updates", "3", "--warmup-updates", "1", "--save-every", "1u", "--valid-every", "3u"]
+    given = {
+        "DATA": f"{tmp_path}/dataset",
+        "EUROPARL": str(europarl),
+        "LOCK": str(tmp_path / "lock"),
+        "VOCAB_SIZE": "40",
+    }
+    given |= {
+        "POSITIONS": "sinusoidal rotary",
+        "LIMITS": "12",
+        "EUROPARL_LIMITS": "60",
+        "SEEDS": "1 2",
+        "EUROPARL_SEEDS": "1 2",
+        "LAST": "2",
+    }
+    for _ in range(2):
+        done = run("longer-sentences", tmp_path, *flags, **given)
+        assert done.returncode == 0, done.stderr
+    assert "exists: skipped" in done.stderr
+    work = tmp_path / "work"
+    assert done.stdout.strip() == (work / "table.md").read_text().strip()
+    assert all((work / f"{corpus}.svg").read_bytes().startswith(b"<?xml") for corpus in ("multi30k", "europarl"))
+    folder = work / "multi30k"
+    side = PreparedData(folder / "data-12").pipeline.source
+    train, natural, joined = (
+        (folder / "text" / f"{name}.en").read_text().splitlines() for name in ("train", "natural", "joined")
+    )
+    short = sum(0 < length <= 12 for length in side.encode_batch(train).lengths)  # both sides are equal
+    assert json.loads((folder / "data-12" / "report.json").read_text())["sets"][0]["kept"] == short < len(train)
+    assert not any(line in text for line in long[::2] for text in train) and {*long[::2]} <= {*natural}
+    assert all(any(line == text for text in train) for line in long[1::2])
+    captions = (texts / "test_2016_flickr.lc.norm.tok.en").read_text().splitlines()
+    assert {*captions, *(" ".join(captions[i : i + 2]) for i in range(0, 60, 2))} <= {*joined}
+    scores = json.loads((folder / "rotary-12-2" / "scores.json").read_text())["scores"]["natural"]
+    lengths = side.encode_batch(natural).lengths
+    counts = sum(lengths <= 12), sum(lengths > 20)
+    assert (scores["12"][0], scores["30"][0]) == counts and counts[1] == 40
+    ours, references = (
+        (folder / path).read_text().splitlines() for path in ("rotary-12-2/natural.txt", "text/natural.de")
+    )
+    assert scores["30"][2] == pytest.approx(sacrebleu.corpus_bleu(ours[60:], [references[60:]], tokenize="none").score)
+    words = [sum(len(line.split()) for line in lines[60:]) for lines in (ours, references)]
+    assert scores["30"][3] == pytest.approx(words[0] / words[1])
+    rows = [line for line in done.stdout.splitlines() if line.startswith(("| 12 | rotary", "| 60 | rotary"))]
+    limits = [line.split(" | ")[0] for line in rows]
+    assert limits == ["| 60"] * 3 + ["| 12"] * 5  # BLEU and ratio of each set, and the costs
+
+
+def test_only_significant_differences_beyond_the_limit_are_marked() -> None:
+    program = runpy.run_path(str(RECIPES / "longer-sentences" / "longer.py"))
+    baseline = [program["Bucket"](40, 9.0, 20.0, 1.0, None)] * 3
+    found = [program["Bucket"](40, 9.0, bleu, 1.0, p) for bleu, p in ((30.0, 0.01), (10.0, 0.04), (25.0, 0.06))]
+    assert program["bleu_cell"](found, baseline, True) == "21.7 (10.4) +1 -1"
+    assert program["bleu_cell"](found, baseline, False) == "21.7 (10.4)"
+    assert program["bleu_cell"](baseline, baseline, True) == "20.0 (0.0)"
 
 
 RECORDER = """#!/bin/sh
