@@ -786,6 +786,85 @@ def test_tatoeba_is_trained_with_either_settings(config: str, data: Path, tmp_pa
     assert (chosen["optimizer"], chosen["norm_position"]) == expected
 
 
+@pytest.fixture
+def of_europarl(data: Path, tmp_path: Path) -> dict[str, str]:
+    """The variables of the europarl-en-fr recipe, for 300 pairs."""
+    for name in ("europarl/en-fr/train", "europarl/en-fr/heldout", "newstest/newstest2012", "newstest/newstest2013"):
+        corpus, times = ("train", 3) if name.endswith("train") else ("dev", 1)  # 300 pairs, and 500 for validation
+        for side, language in (("en", "en"), ("fr", "de")):
+            path = tmp_path / "mirror" / f"{name}.{side}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes((data.parent / f"{corpus}.{language}").read_bytes() * times)
+    where = {"DATA": f"{tmp_path / 'mirror'}", "LOCK": f"{tmp_path / 'lock'}", "EOLE": "", "JOEYNMT": ""}
+    return {**where, "PAIRS": "300", "VOCAB_SIZE": "60", "LAST": "2", "UPDATES": "4", "BLIND": f"{data.parent / 'dev.en'}"}
+
+
+EUROPARL = [*TINY, "--max-updates", "4", "--warmup-updates", "1", "--save-every", "1u", "--precision", "fp32"]
+
+
+def test_europarl_trains_with_nmt_and_skips_programs_that_are_not_installed(
+    of_europarl: dict[str, str], tmp_path: Path
+) -> None:
+    done = run("europarl-en-fr", tmp_path, *EUROPARL, **of_europarl)
+    assert done.returncode == 0, done.stderr
+    for program in ("EOLE", "JOEYNMT"):
+        assert f"{program.lower()} is skipped: set {program}" in done.stderr
+    work = tmp_path / "work"
+    rows = [line.strip("| ").split(" | ") for line in done.stdout.splitlines() if line.startswith(("| nmt", "| equal"))]
+    assert [row[0] for row in rows] == ["nmt", "equal"] * 2
+    for row in rows[:2]:
+        tokens = [record["target_tokens"] for record in updates_of(work / row[0] / "run")]
+        assert (row[3], row[4]) == ("4", f"{sum(tokens) / 1e6:.2f}")
+    before = times(work)
+    (work / "equal" / "blind.fr").unlink()
+    again = run("europarl-en-fr", tmp_path, *EUROPARL, **of_europarl)
+    assert again.returncode == 0 and again.stdout == done.stdout, again.stderr
+    made_again = {"equal/blind.fr", "table.md", "report.json", "valid_ppl.svg"}
+    made_again |= {f"{name}.json" for name in ("heldout", "newstest2012", "newstest2013")}
+    assert {name for name, when in times(work).items() if when != before.get(name)} == made_again
+    assert (work / "equal" / "blind.fr").read_text() == (work / "equal" / "heldout.fr").read_text()
+
+
+PROGRAM = """#!/usr/bin/env {python}
+import json, pathlib, shutil, sys
+import safetensors.torch, torch
+if sys.argv[1] == "train":
+    settings = json.load(open(sys.argv[3]))
+    run, log = pathlib.Path(settings["training"]["model_path"]), pathlib.Path(settings["log_file"])
+    assert pathlib.Path(settings["src_vocab"]).read_text().count("\\n") == 60 - 4
+    for step in (50, 100):
+        (run / f"step_{{step}}").mkdir(parents=True)
+        weights = {{"weight": torch.full((2,), float(step))}}
+        safetensors.torch.save_file(weights, run / f"step_{{step}}" / "model.00.safetensors")
+        (run / f"step_{{step}}" / "config.json").write_text("{{}}")
+        with log.open("a") as file:
+            file.write(f"Step {{step}}/1000000; acc: 1.0; bsz: 1900/2000/60; 900/1000 tok/s; 9 sec;\\n")
+else:
+    given = dict(zip(sys.argv[2::2], sys.argv[3::2]))
+    assert safetensors.torch.load_file(given["-model_path"] + "/model.00.safetensors")["weight"].tolist() == [75.0, 75.0]
+    shutil.copy(given["-src"], given["-output"])
+"""
+
+
+def test_europarl_compares_nmt_with_a_program_of_another_environment(
+    of_europarl: dict[str, str], tmp_path: Path
+) -> None:
+    """A program that stands for eole: its newest checkpoints are averaged, and its log is read."""
+    folder = tmp_path / "environment" / "bin"
+    folder.mkdir(parents=True)
+    (folder / "python").symlink_to(sys.executable)
+    (folder / "eole").write_text(PROGRAM.format(python=sys.executable))
+    (folder / "eole").chmod(0o755)
+    given = of_europarl | {"EOLE": str(folder.parent), "PROGRAMS": "nmt eole"}
+    done = run("europarl-en-fr", tmp_path, *EUROPARL, **given)
+    assert done.returncode == 0, done.stderr
+    rows = [line.strip("| ").split(" | ") for line in done.stdout.splitlines() if line.startswith("| eole")]
+    assert rows[0][3:5] == ["100", "0.20"]  # 2 lines of 50 updates of 2,000 tokens
+    scores = json.loads((tmp_path / "work" / "newstest2013.json").read_text())
+    assert rows[1][5] == f"{scores[1]['value']:.2f} ({scores[1]['p_value']:.3f})"
+    assert "paired bootstrap against nmt" in done.stdout
+
+
 @pytest.mark.parametrize("given", ["nothing", "mono"])
 def test_back_translation_adds_sentences_with_sources_translated_by_a_model(
     given: str, data: Path, tmp_path: Path
