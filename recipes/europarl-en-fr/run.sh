@@ -90,7 +90,7 @@ train_eole() {
     averaged "$EOLE/bin/python" eole
     for set in "${tests[@]}"; do
         step "$folder/$set.fr" "$EOLE/bin/eole" predict -model_path "$folder/model" -src "$text/$set.en" \
-            -output "$folder/$set.fr" -beam_size 5 -length_penalty avg -alpha 1.0 -batch_size 32 -batch_type sents -compute_dtype fp32
+            -output "$folder/$set.fr" -beam_size 5 -length_penalty avg -alpha 1.0 -batch_size 32 -compute_dtype fp32
     done
 }
 train_joeynmt() {

@@ -796,7 +796,14 @@ def of_europarl(data: Path, tmp_path: Path) -> dict[str, str]:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes((data.parent / f"{corpus}.{language}").read_bytes() * times)
     where = {"DATA": f"{tmp_path / 'mirror'}", "LOCK": f"{tmp_path / 'lock'}", "EOLE": "", "JOEYNMT": ""}
-    return {**where, "PAIRS": "300", "VOCAB_SIZE": "60", "LAST": "2", "UPDATES": "4", "BLIND": f"{data.parent / 'dev.en'}"}
+    return {
+        **where,
+        "PAIRS": "300",
+        "VOCAB_SIZE": "60",
+        "LAST": "2",
+        "UPDATES": "4",
+        "BLIND": f"{data.parent / 'dev.en'}",
+    }
 
 
 EUROPARL = [*TINY, "--max-updates", "4", "--warmup-updates", "1", "--save-every", "1u", "--precision", "fp32"]
@@ -807,8 +814,8 @@ def test_europarl_trains_with_nmt_and_skips_programs_that_are_not_installed(
 ) -> None:
     done = run("europarl-en-fr", tmp_path, *EUROPARL, **of_europarl)
     assert done.returncode == 0, done.stderr
-    for program in ("EOLE", "JOEYNMT"):
-        assert f"{program.lower()} is skipped: set {program}" in done.stderr
+    for name in ("EOLE", "JOEYNMT"):
+        assert f"{name.lower()} is skipped: set {name}" in done.stderr
     work = tmp_path / "work"
     rows = [line.strip("| ").split(" | ") for line in done.stdout.splitlines() if line.startswith(("| nmt", "| equal"))]
     assert [row[0] for row in rows] == ["nmt", "equal"] * 2
