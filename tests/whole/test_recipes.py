@@ -872,6 +872,57 @@ def test_europarl_compares_nmt_with_a_program_of_another_environment(
     assert "paired bootstrap against nmt" in done.stdout
 
 
+BUSY = """
+import pathlib, signal, sys, time
+run = pathlib.Path(sys.argv[1])
+run.mkdir(exist_ok=True)
+def end(*_):
+    (run / "last.ckpt").write_text(str(time.process_time()))
+    sys.exit(1)
+signal.signal(signal.SIGINT, end)
+number = len(list(run.iterdir()))
+while True:
+    until = time.process_time() + 0.2
+    while time.process_time() < until: pass
+    number += 1
+    (run / f"{number}.ckpt").touch()
+"""
+
+
+def test_cpu_seconds_are_counted_over_all_calls_of_a_training(tmp_path: Path) -> None:
+    """The first call is terminated after a checkpoint; the second one gets only the rest of the seconds."""
+    (tmp_path / "busy.py").write_text(BUSY)
+    used, done, budget = tmp_path / "used.jsonl", tmp_path / "done.json", 3.0
+    words = [
+        sys.executable,
+        RECIPES / "europarl-en-fr" / "budget.py",
+        "train",
+        "--seconds",
+        str(budget),
+        "--used",
+        used,
+    ]
+    words += ["--run", tmp_path, "--checkpoints", "run/*.ckpt", "--done", done, "--"]
+    words += [sys.executable, tmp_path / "busy.py", tmp_path / "run"]
+    with subprocess.Popen(words) as first:
+        end = time.monotonic() + 60
+        while not (used.exists() and used.read_text().count("\n") >= 2):
+            assert first.poll() is None and time.monotonic() < end
+            time.sleep(0.01)
+        first.terminate()
+        assert first.wait(60) == 128 + signal.SIGTERM and not done.exists()
+    before = [json.loads(line)["seconds"] for line in used.read_text().splitlines()][-1]
+    assert 0 < before < budget
+    assert subprocess.run(words, timeout=300).returncode == 0
+    rest = float((tmp_path / "run" / "last.ckpt").read_text())
+    assert budget - before - 0.1 <= rest
+    told = json.loads(done.read_text())
+    assert told["checkpoints"][-1]["checkpoint"].endswith("last.ckpt")
+    assert told["cpu_seconds"] >= budget and told["cpu_seconds"] == pytest.approx(before + rest, abs=1)
+    assert subprocess.run(words, timeout=300).returncode == 0  # nothing is left
+    assert float((tmp_path / "run" / "last.ckpt").read_text()) == rest
+
+
 @pytest.mark.parametrize("given", ["nothing", "mono"])
 def test_back_translation_adds_sentences_with_sources_translated_by_a_model(
     given: str, data: Path, tmp_path: Path
