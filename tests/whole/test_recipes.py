@@ -859,9 +859,10 @@ def test_europarl_compares_nmt_with_a_program_of_another_environment(
     """A program that stands for eole: its newest checkpoints are averaged, and its log is read."""
     folder = tmp_path / "environment" / "bin"
     folder.mkdir(parents=True)
-    (folder / "python").symlink_to(sys.executable)
+    (folder / "python").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
     (folder / "eole").write_text(PROGRAM.format(python=sys.executable))
-    (folder / "eole").chmod(0o755)
+    for path in folder.iterdir():
+        path.chmod(0o755)
     given = of_europarl | {"EOLE": str(folder.parent), "PROGRAMS": "nmt eole"}
     done = run("europarl-en-fr", tmp_path, *EUROPARL, **given)
     assert done.returncode == 0, done.stderr
