@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 EOLES_LINE = re.compile(r"Step +(\d+)/.*bsz: +\d+/ *(\d+)/")
+EOLES_SIZE = re.compile(r"Trainable parameters = \{'torch.float32': (\d+)\}")
 EOLES_PERIOD = 50  # updates between two lines, as in peers.py
 Row = list[str]
 
@@ -27,11 +28,11 @@ def trained_by_eole(work: Path) -> dict[str, Any]:
     """As its log says: the mean number of target tokens of each 50 updates."""
     lines = (work / "eole/train.log").read_text().splitlines()
     means = {int(found[1]): int(found[2]) for line in lines if (found := EOLES_LINE.search(line))}
-    size = [line.rpartition(" ")[2] for line in lines if "number of parameters" in line]
+    sizes = [int(found[1]) for line in lines if (found := EOLES_SIZE.search(line))]
     return {
         "updates": max(means, default=0),
         "tokens": EOLES_PERIOD * sum(means.values()),
-        "size": int(size[-1].replace(",", "")) if size else None,
+        "size": sizes[-1] if sizes else None,
     }
 
 
