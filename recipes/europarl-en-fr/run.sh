@@ -9,7 +9,8 @@
 # `joeynmt` (peers.py).
 # Variables: DATA, WORK (output folder, by default runs/europarl-en-fr), NMT (the command, by default nmt), PYTHON (a Python
 # that has nmt), EOLE and JOEYNMT (virtual environments, made by `python -m venv eole && eole/bin/pip install eole==0.6.4` and
-# the same with joeynmt==2.3.0 importlib_metadata; without them, these programs are skipped), PROGRAMS (by default all), HOURS (3), PAIRS (160000),
+# the same with joeynmt==2.3.0 importlib_metadata sentencepiece==0.2.0; without them, these programs are skipped), PROGRAMS (by
+# default all), HOURS (3), PAIRS (160000),
 # UPDATES (of `nmt`; by default measured, so that its schedule ends with the hours), LAST (checkpoints to average, 5), BLIND (a
 # file of English lines, to translate as well), SET (numbers of peers.py to change, such as "WIDTH=16"), VOCAB_SIZE, PREPARE,
 # PRECISION (of eole, bf16), ONLY_DATA, LOCK.
