@@ -116,7 +116,7 @@ def updates(given: argparse.Namespace) -> int:
     seconds = []
     for number in PILOT_UPDATES:
         shutil.rmtree(output, ignore_errors=True)
-        process = subprocess.Popen([*given.command, "--max-updates", str(number), "--quiet"])
+        process = subprocess.Popen([*given.command, "--max-updates", str(number), "--warmup-updates", "1", "--quiet"])
         _, status, usage = os.wait4(process.pid, 0)
         if status:
             return os.waitstatus_to_exitcode(status)

@@ -150,7 +150,7 @@ def joeynmt(given: argparse.Namespace, size: dict[str, int]) -> dict[str, Any]:
         "adam_betas": [0.9, 0.98],
         "scheduling": "warmupinversesquareroot",
         "learning_rate": PEAK_RATE,
-        "learning_rate_min": 1e-9,
+        "learning_rate_min": 0.0,
         "learning_rate_warmup": size["WARMUP"],
         "clip_grad_norm": 1.0,
         "label_smoothing": 0.1,
