@@ -924,6 +924,34 @@ def test_cpu_seconds_are_counted_over_all_calls_of_a_training(tmp_path: Path) ->
     assert float((tmp_path / "run" / "last.ckpt").read_text()) == rest
 
 
+COUNTED = """
+import pathlib, sys, time
+given = dict(zip(sys.argv[1:-1:2], sys.argv[2:-1:2]))
+updates = int(given["--max-updates"])
+assert int(given["--warmup-updates"]) < updates
+pathlib.Path(given["--output"]).mkdir()
+while time.process_time() < 0.5 + 0.005 * updates: pass
+"""
+
+
+def test_the_updates_that_fit_are_computed_from_two_short_runs(tmp_path: Path) -> None:
+    """A training that needs 0.5 CPU seconds to start, and 0.005 for an update. Its schedule refuses a longer warm-up."""
+    (tmp_path / "counted.py").write_text(COUNTED)
+    words = [sys.executable, RECIPES / "europarl-en-fr" / "budget.py", "updates", "--seconds", "100"]
+    words += [
+        "--done",
+        tmp_path / "updates",
+        "--",
+        sys.executable,
+        tmp_path / "counted.py",
+        "--output",
+        tmp_path / "run",
+    ]
+    assert subprocess.run(words).returncode == 0
+    assert 10_000 < int((tmp_path / "updates").read_text()) < 40_000
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("given", ["nothing", "mono"])
 def test_back_translation_adds_sentences_with_sources_translated_by_a_model(
     given: str, data: Path, tmp_path: Path
