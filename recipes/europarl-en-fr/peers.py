@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 SHAPE = {"LAYERS": 3, "WIDTH": 256, "INNER": 1024, "HEADS": 4}
-TRAINING = {"BATCH_TOKENS": 2048, "WARMUP": 1000, "SAVE_EVERY": 100, "UPDATES": 1_000_000}
+TRAINING = {"BATCH_TOKENS": 2048, "WARMUP": 500, "SAVE_EVERY": 100, "UPDATES": 1_000_000}
 PEAK_RATE = 0.002
 NUM_VALID = 500  # pairs
 JOEYS_PADDING = 2.0  # its batches are not sorted by length: of twice as many cells, half are tokens
