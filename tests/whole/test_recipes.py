@@ -856,6 +856,172 @@ def test_tatoeba_is_trained_with_either_settings(config: str, data: Path, tmp_pa
     assert (chosen["optimizer"], chosen["norm_position"]) == expected
 
 
+@pytest.fixture
+def of_europarl(data: Path, tmp_path: Path) -> dict[str, str]:
+    """The variables of the europarl-en-fr recipe, for 300 pairs."""
+    for name in ("europarl/en-fr/train", "europarl/en-fr/heldout", "newstest/newstest2012", "newstest/newstest2013"):
+        corpus, times = ("train", 3) if name.endswith("train") else ("dev", 1)  # 300 pairs, and 500 for validation
+        for side, language in (("en", "en"), ("fr", "de")):
+            path = tmp_path / "mirror" / f"{name}.{side}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes((data.parent / f"{corpus}.{language}").read_bytes() * times)
+    where = {"DATA": f"{tmp_path / 'mirror'}", "LOCK": f"{tmp_path / 'lock'}", "EOLE": "", "JOEYNMT": ""}
+    return {
+        **where,
+        "PAIRS": "300",
+        "VOCAB_SIZE": "60",
+        "LAST": "2",
+        "UPDATES": "4",
+        "BLIND": f"{data.parent / 'dev.en'}",
+    }
+
+
+EUROPARL = [*TINY, "--max-updates", "4", "--warmup-updates", "1", "--save-every", "1u", "--precision", "fp32"]
+
+
+def test_europarl_trains_with_nmt_and_skips_programs_that_are_not_installed(
+    of_europarl: dict[str, str], tmp_path: Path
+) -> None:
+    done = run("europarl-en-fr", tmp_path, *EUROPARL, **of_europarl)
+    assert done.returncode == 0, done.stderr
+    for name in ("EOLE", "JOEYNMT"):
+        assert f"{name.lower()} is skipped: set {name}" in done.stderr
+    work = tmp_path / "work"
+    rows = [line.strip("| ").split(" | ") for line in done.stdout.splitlines() if line.startswith(("| nmt", "| equal"))]
+    assert [row[0] for row in rows] == ["nmt", "equal"] * 2
+    for row in rows[:2]:
+        tokens = [record["target_tokens"] for record in updates_of(work / row[0] / "run")]
+        assert (row[3], row[4]) == ("4", f"{sum(tokens) / 1e6:.2f}")
+    before = times(work)
+    (work / "equal" / "blind.fr").unlink()
+    again = run("europarl-en-fr", tmp_path, *EUROPARL, **of_europarl)
+    assert again.returncode == 0 and again.stdout == done.stdout, again.stderr
+    made_again = {"download/.lock", "equal/blind.fr", "table.md", "report.json", "valid_ppl.svg"}
+    made_again |= {f"{name}.json" for name in ("heldout", "newstest2012", "newstest2013")}
+    assert {name for name, when in times(work).items() if when != before.get(name)} == made_again
+    assert (work / "equal" / "blind.fr").read_text() == (work / "equal" / "heldout.fr").read_text()
+
+
+PROGRAM = """#!/usr/bin/env {python}
+import json, pathlib, shutil, sys
+import safetensors.torch, torch
+if sys.argv[1] == "train":
+    settings = json.load(open(sys.argv[3]))
+    run, log = pathlib.Path(settings["training"]["model_path"]), pathlib.Path(settings["log_file"])
+    assert pathlib.Path(settings["src_vocab"]).read_text().count("\\n") == 60 - 4
+    for step in (50, 100):
+        (run / f"step_{{step}}").mkdir(parents=True)
+        weights = {{"weight": torch.full((2,), float(step))}}
+        safetensors.torch.save_file(weights, run / f"step_{{step}}" / "model.00.safetensors")
+        (run / f"step_{{step}}" / "config.json").write_text("{{}}")
+        with log.open("a") as file:
+            file.write(f"Step {{step}}/1000000; acc: 1.0; bsz: 1900/2000/60; 900/1000 tok/s; 9 sec;\\n")
+else:
+    given = dict(zip(sys.argv[2::2], sys.argv[3::2]))
+    assert safetensors.torch.load_file(given["-model_path"] + "/model.00.safetensors")["weight"].tolist() == [75.0, 75.0]
+    shutil.copy(given["-src"], given["-output"])
+"""
+
+
+def test_europarl_compares_nmt_with_a_program_of_another_environment(
+    of_europarl: dict[str, str], tmp_path: Path
+) -> None:
+    """A program that stands for eole: its newest checkpoints are averaged, and its log is read."""
+    folder = tmp_path / "environment" / "bin"
+    folder.mkdir(parents=True)
+    (folder / "python").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+    (folder / "eole").write_text(PROGRAM.format(python=sys.executable))
+    for path in folder.iterdir():
+        path.chmod(0o755)
+    given = of_europarl | {"EOLE": str(folder.parent), "PROGRAMS": "nmt eole"}
+    done = run("europarl-en-fr", tmp_path, *EUROPARL, **given)
+    assert done.returncode == 0, done.stderr
+    rows = [line.strip("| ").split(" | ") for line in done.stdout.splitlines() if line.startswith("| eole")]
+    assert rows[0][3:5] == ["100", "0.20"]  # 2 lines of 50 updates of 2,000 tokens
+    scores = json.loads((tmp_path / "work" / "newstest2013.json").read_text())
+    assert rows[1][5] == f"{scores[1]['value']:.2f} ({scores[1]['p_value']:.3f})"
+    assert "paired bootstrap against nmt" in done.stdout
+
+
+BUSY = """
+import pathlib, signal, sys, time
+run = pathlib.Path(sys.argv[1])
+run.mkdir(exist_ok=True)
+def end(*_):
+    (run / "last.ckpt").write_text(str(time.process_time()))
+    sys.exit(1)
+signal.signal(signal.SIGINT, end)
+number = len(list(run.iterdir()))
+while True:
+    until = time.process_time() + 0.2
+    while time.process_time() < until: pass
+    number += 1
+    (run / f"{number}.ckpt").touch()
+"""
+
+
+def test_cpu_seconds_are_counted_over_all_calls_of_a_training(tmp_path: Path) -> None:
+    """The first call is terminated after a checkpoint; the second one gets only the rest of the seconds."""
+    (tmp_path / "busy.py").write_text(BUSY)
+    used, done, budget = tmp_path / "used.jsonl", tmp_path / "done.json", 3.0
+    words = [
+        sys.executable,
+        RECIPES / "europarl-en-fr" / "budget.py",
+        "train",
+        "--seconds",
+        str(budget),
+        "--used",
+        used,
+    ]
+    words += ["--run", tmp_path, "--checkpoints", "run/*.ckpt", "--done", done, "--"]
+    words += [sys.executable, tmp_path / "busy.py", tmp_path / "run"]
+    with subprocess.Popen(words) as first:
+        end = time.monotonic() + 60
+        while not (used.exists() and used.read_text().count("\n") >= 2):
+            assert first.poll() is None and time.monotonic() < end
+            time.sleep(0.01)
+        first.terminate()
+        assert first.wait(60) == 128 + signal.SIGTERM and not done.exists()
+    before = [json.loads(line)["seconds"] for line in used.read_text().splitlines()][-1]
+    assert 0 < before < budget
+    assert subprocess.run(words, timeout=300).returncode == 0
+    rest = float((tmp_path / "run" / "last.ckpt").read_text())
+    assert budget - before - 0.1 <= rest
+    told = json.loads(done.read_text())
+    assert told["checkpoints"][-1]["checkpoint"].endswith("last.ckpt")
+    assert told["cpu_seconds"] >= budget and told["cpu_seconds"] == pytest.approx(before + rest, abs=1)
+    assert subprocess.run(words, timeout=300).returncode == 0  # nothing is left
+    assert float((tmp_path / "run" / "last.ckpt").read_text()) == rest
+
+
+COUNTED = """
+import pathlib, sys, time
+given = dict(zip(sys.argv[1:-1:2], sys.argv[2:-1:2]))
+updates = int(given["--max-updates"])
+assert int(given["--warmup-updates"]) < updates
+pathlib.Path(given["--output"]).mkdir()
+while time.process_time() < 0.5 + 0.005 * updates: pass
+"""
+
+
+def test_the_updates_that_fit_are_computed_from_two_short_runs(tmp_path: Path) -> None:
+    """A training that needs 0.5 CPU seconds to start, and 0.005 for an update. Its schedule refuses a longer warm-up."""
+    (tmp_path / "counted.py").write_text(COUNTED)
+    words = [sys.executable, RECIPES / "europarl-en-fr" / "budget.py", "updates", "--seconds", "100"]
+    words += [
+        "--done",
+        tmp_path / "updates",
+        "--",
+        sys.executable,
+        tmp_path / "counted.py",
+        "--output",
+        tmp_path / "run",
+    ]
+    assert subprocess.run(words).returncode == 0
+    assert 10_000 < int((tmp_path / "updates").read_text()) < 40_000
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("given", ["nothing", "mono"])
 def test_back_translation_adds_sentences_with_sources_translated_by_a_model(
     given: str, data: Path, tmp_path: Path
