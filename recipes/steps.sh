@@ -35,7 +35,7 @@ readable() {
 # step OUTPUT COMMAND...: run the command unless its output exists. A file that a command wrote before it failed is renamed, so that
 # the next call repeats the step. The command is recorded next to the output. If the output was made by a different command, that
 # is an error; only the number of devices and threads may differ. After `nmt train --dry-run` the recipe ends, because the
-# next steps need the model.
+# next steps need the model. The CPU time of the command is appended to .NAME.cpu next to the output.
 step() {
     local output=$1 record command
     shift
@@ -60,11 +60,48 @@ step() {
     mkdir -p "$(dirname "$output")"
     printf '%s\n' ${others:+"$others"} "$command" >"$record"
     echo "== after $SECONDS s: $*" >&2
-    "$@" || {
+    timed "$(dirname "$output")/.$(basename "$output").cpu" "$@" || {
         local code=$?
         [[ ! -f $output ]] || mv -f "$output" "$output.failed"
         return "$code"
     }
+}
+
+# timed FILE COMMAND...: run the command, and append its user and system seconds to FILE, even if a signal ends it.
+timed() {
+    local file=$1 code=0 stopped="" TIMEFORMAT="%U %S"
+    shift
+    trap 'stopped=130' INT
+    trap 'stopped=143' TERM
+    { time "$@" 2>&3; } 3>&2 2>>"$file" || code=$?
+    trap - INT TERM
+    [[ -z $stopped ]] || exit "$stopped"
+    return "$code"
+}
+
+# write FILE COMMAND...: write what a command prints to a file, complete or not at all.
+write() {
+    local file=$1
+    shift
+    "$@" >"$file.partial"
+    mv "$file.partial" "$file"
+}
+
+# scores HYPOTHESIS REFERENCE [FLAG...]: write the BLEU of a file of translations to HYPOTHESIS.json.
+scores() {
+    local hypothesis=$1 reference=$2
+    shift 2
+    [[ $hypothesis.json -nt $hypothesis ]] || write "$hypothesis.json" \
+        "${nmt[@]}" evaluate --hypothesis "$hypothesis" --reference "$reference" --metrics bleu --json "$@"
+}
+
+# against OUTPUT BASELINE HYPOTHESIS REFERENCE [FLAG...]: write a paired bootstrap test of two files of translations to OUTPUT.
+against() {
+    local output=$1 baseline=$2 hypothesis=$3 reference=$4
+    shift 4
+    [[ $output -nt $baseline && $output -nt $hypothesis ]] || write "$output" \
+        "${nmt[@]}" evaluate --hypothesis "$baseline" "$hypothesis" --reference "$reference" --metrics bleu \
+        --significance bootstrap --json "$@"
 }
 
 # bleu HYPOTHESIS REFERENCE [FLAG...]: print "BLEU  signature" for a file of translations, by sacreBLEU.

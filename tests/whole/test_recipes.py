@@ -37,6 +37,7 @@ from nmt.locks import Lock
 RECIPES = Path(__file__).parents[2] / "recipes"
 sys.path.insert(0, str(RECIPES))
 import fetch as program  # noqa: E402
+import tables  # noqa: E402
 from students import new_text  # noqa: E402
 
 TINY = ["--encoder-layers", "1", "--decoder-layers", "1", "--d-model", "16", "--d-ff", "16", "--heads", "2"]
@@ -1052,23 +1053,57 @@ def test_back_translation_adds_sentences_with_sources_translated_by_a_model(
     assert prepared.pipeline.source.decode(ids[:1]).strip() == tag
 
 
+def multi30k_mirror(data: Path, folder: Path, languages: tuple[str, ...] = ("en", "de")) -> dict[str, str]:
+    """Write the test corpus to a folder with the layout of Multi30k; returns the variables of a recipe that reads it."""
+    texts = folder / "data" / "task1" / "tok"
+    texts.mkdir(parents=True)
+    for name, corpus in (("train", "train"), ("val", "dev"), ("test_2016_flickr", "dev")):
+        for language in languages:
+            shutil.copy(data.parent / f"{corpus}.{language}", texts / f"{name}.lc.norm.tok.{language}")
+    return {"DATA": str(folder), "LOCK": str(folder / "lock"), "VOCAB_SIZE": "70"}
+
+
 def test_the_little_data_recipe_trains_on_translations_by_a_bidirectional_model(data: Path, tmp_path: Path) -> None:
     pairs = [(data.parent / f"train.{lang}").read_text().splitlines() for lang in ("en", "de")]
     pairs[1][7] = ""
+    settings = multi30k_mirror(data, tmp_path / "mirror")
+    texts = tmp_path / "mirror" / "data" / "task1" / "tok"
     for lang, lines in zip(("en", "de"), pairs, strict=True):
-        (tmp_path / f"train.{lang}").write_text("\n".join(lines))  # without a newline at the end of the last line
-    settings = {"TRAIN": f"{tmp_path / 'train'}", "VALID": f"{data.parent / 'dev'}", "TEST": f"{data.parent / 'dev'}"}
-    settings |= {"LAST": "2", "TOKENIZE": "none", "VOCAB_SIZE": "70", "PREPARE": "--character-coverage 0.99"}
+        name = f"train.lc.norm.tok.{lang}"  # without a newline at the end of the last line
+        (texts / name).write_text("\n".join(lines))
+    blind = tmp_path / "blind texts"
+    blind.mkdir()
+    blind_text = (data.parent / "dev.en").read_bytes()
+    (blind / "test_2017_flickr.lc.norm.tok.en.gz").write_bytes(gzip.compress(blind_text))
+    (blind / "test_2017_mscoco.lc.norm.tok.en").write_bytes(b"".join(blind_text.splitlines(keepends=True)[:3]))
+    settings |= {"BLIND": str(blind), "OUTPUTS": str(tmp_path / "outputs"), "SEEDS": "1 2"}
+    settings |= {"LAST": "2", "PREPARE": "--character-coverage 0.99"}
     flags = "--max-updates 3 --warmup-updates 1 --save-every 1u --d-model 18 --d-ff 16 --encoder-layers 1 --decoder-layers 1"
-    assert_refused(run("small-data", tmp_path, **settings, SAMPLES="0"), 2, "SAMPLES")
+    recipe = "small-data/multi30k.sh"
+    assert_refused(run(recipe, tmp_path, **settings, SAMPLES="0"), 2, "SAMPLES")
     for _ in range(2):
-        done = run("small-data", tmp_path, *flags.split(), "--batch-tokens=200", **settings, SAMPLES="2")
+        done = run(recipe, tmp_path, *flags.split(), "--batch-tokens=200", **settings, SAMPLES="2")
         assert done.returncode == 0, done.stderr
-    assert "exists: skipped" in done.stderr and "signature: " in done.stdout
-    assert {"bidirectional", "teacher-1", "teacher-2", "teacher-3", "teacher-4", "teacher-5", "final"} <= {
-        line.split()[0] for line in done.stdout.splitlines() if line
-    }
+    assert "exists: skipped" in done.stderr
     work = tmp_path / "work"
+    rows = {line.split(" | ")[0].removeprefix("| "): line for line in done.stdout.splitlines() if line.startswith("|")}
+    names = ["bidirectional", *(f"teacher-{number}" for number in (1, 2, 3, 4)), "final-1", "final-2", "final, mean"]
+    assert list(rows) == ["model", "---", *names, "plain"] and " (p = " in rows["final-1"] and "`nrefs:1" in done.stdout
+    runs = tables.runs_of(work)
+    costs = [tables.cost_of(folders, work, runs) for folders in (["final-1"], ["plain"], ["final-1", "plain", "text"])]
+    assert costs[2].tokens == costs[0].tokens + costs[1].tokens > costs[0].tokens > 0
+    assert costs[2].seconds > costs[0].seconds + costs[1].seconds > 0
+    assert (work / "multi30k").is_dir() and (work / "valid_ppl.svg").is_file()
+    bleu = {
+        f"final-{seed}": json.loads((work / f"final-{seed}" / "valid.json").read_text())[0]["value"] for seed in (1, 2)
+    }
+    middle = done.stdout.splitlines()[-1].split()[-1]
+    assert bleu[middle] == min(bleu.values())
+    outputs = {path.name: path.read_text().splitlines() for path in (tmp_path / "outputs").iterdir()}
+    assert outputs == {
+        "test_2017_flickr.de": (work / middle / "valid").read_text().splitlines(),
+        "test_2017_mscoco.de": (work / middle / "valid").read_text().splitlines()[:3],
+    }
     assert (work / "text" / "both.en").read_text().splitlines() == pairs[0] + [
         f"<2en> {line}" if line else "" for line in pairs[1]
     ]
@@ -1083,12 +1118,64 @@ def test_the_little_data_recipe_trains_on_translations_by_a_bidirectional_model(
     for folder, corpora in rounds.items():
         prepared = PreparedData(work / folder)
         assert [name for name, _ in prepared.train.corpora] == corpora
-    for model, parent in (("teacher-1", "bidirectional"), ("teacher-5", "teacher-1"), ("final", "teacher-3")):
+    parents = {"teacher-1": "bidirectional", "teacher-3": "teacher-1", "teacher-4": "teacher-2", "final-2": "teacher-3"}
+    for model, parent in {**parents, "plain": None}.items():
         settings_of = tomllib.loads((work / model / "run" / "settings.toml").read_text())
-        assert settings_of["init_from"].endswith(f"{parent}/model") and settings_of["dropout"] == 0.2
-        assert settings_of["seed"] == (3 if model == "teacher-5" else 1)
+        started = settings_of.get("init_from", "none")
+        assert started == "none" if parent is None else started.endswith(f"{parent}/model")
+        assert settings_of["dropout"] == 0.2 and settings_of["seed"] == (2 if model in ("teacher-4", "final-2") else 1)
     new = [(work / "text" / f"new.{lang}").read_text().splitlines() for lang in ("en", "de")]
     assert new[0] == (work / "text" / "sampled.en").read_text().splitlines() and len(new[1]) == len(new[0])
     assert prepared.pipeline.source.decode(prepared.pipeline.source.encode("<2en> a")[:1]).strip() == "<2en>"
     report = json.loads((work / "both" / "report.json").read_text())["sets"][0]
     assert report["dropped"]["empty"] == 2 and report["kept"] == 2 * len(pairs[0]) - 2
+
+
+def test_each_method_of_the_ladder_is_compared_with_plain_training_of_its_length(data: Path, tmp_path: Path) -> None:
+    settings = multi30k_mirror(data, tmp_path / "mirror") | {"UPDATES": "4", "EVERY": "2", "RISK_UPDATES": "2"}
+    settings |= {"SEEDS": "1 2", "METHOD_SEEDS": "1", "LAST": "2", "PREPARE": "--character-coverage 0.99"}
+    for _ in range(2):
+        done = run("ladder", tmp_path, *TINY, "--batch-tokens=200", "--warmup-updates=1", **settings)
+        assert done.returncode == 0, done.stderr
+    assert "exists: skipped" in done.stderr
+    work = tmp_path / "work"
+    cells = [line.strip("| ").split(" | ") for line in done.stdout.splitlines() if line.startswith("|")]
+    rows = {row[0]: dict(zip(cells[0], row, strict=True)) for row in cells[2:]}
+    methods = ["r-drop", "subword-sampling", "ema", "risk"]
+    assert list(rows) == ["base", "base, last", "longer", *methods, "half", "half, longer", "back-translation"]
+    assert [rows[name]["seeds"] for name in ("base", "longer")] == ["2", "1"]
+    assert all(
+        (" (p = " in row["against same-updates".replace("-", " ")]) == (name in [*methods, "back-translation"])
+        for name, row in rows.items()
+    )
+    updates = {name: updates_of(work / name / "run")[-1]["update"] for name in ("base-1", "base-1-longer", "risk-1")}
+    assert updates == {"base-1": 4, "base-1-longer": 8, "risk-1": 2}
+    losses = [[record["nll"] for record in updates_of(work / name / "run")] for name in ("base-1", "ema-1", "r-drop-1")]
+    assert losses[0] == losses[1] != losses[2]
+    # The model after as many updates as risk and its base: the last two checkpoints up to update 6, of both trainings.
+    averaged = json.loads((work / "base-1-at-6" / "model" / "manifest.json").read_text())["averaged"]
+    assert [Path(path).parts[-4:] for path in averaged] == [
+        ("base-1", "run", "checkpoints", "update-4"),
+        ("base-1-longer", "run", "checkpoints", "update-6"),
+    ]
+    german = (data.parent / "train.de").read_text().splitlines()
+    back = work / "back-translation-1"
+    assert (back / "text" / "back.de").read_text().splitlines() == german[150:]
+    assert [name for name, _ in PreparedData(back / "data").train.corpora] == ["pairs", "back"]
+    weights = {
+        name: tomllib.loads((work / name / "run" / "settings.toml").read_text())["data_weights"]
+        for name in ("half-1", "back-translation-1")
+    }
+    assert weights["half-1"] != weights["back-translation-1"]
+
+
+def test_the_cpu_time_of_a_step_is_recorded_even_if_a_signal_ends_it(tmp_path: Path) -> None:
+    command = (
+        "import os, signal, time; [0 for _ in range(3_000_000)]; os.kill(os.getppid(), signal.SIGTERM); time.sleep(0.1)"
+    )
+    script = '. "$1/steps.sh"; cd "$2"; step out "$3" -c "$4"; echo after'
+    words = ["bash", "-euc", script, "bash", str(RECIPES), str(tmp_path), sys.executable, command]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 143 and "after" not in done.stdout
+    user, system = (float(word) for word in (tmp_path / ".out.cpu").read_text().split())
+    assert user > 0 and system >= 0
