@@ -32,6 +32,7 @@ class Exchange:
         scope = {
             "type": "http",
             "method": method,
+            "scheme": "http",
             "path": path.partition("?")[0],
             "query_string": path.partition("?")[2].encode(),
             "headers": [(name.encode(), value.encode()) for name, value in named.items()],

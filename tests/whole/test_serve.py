@@ -1,6 +1,7 @@
 """`nmt serve` as clients see it: protocols, limits, faults, signals."""
 
 import asyncio
+import ctypes
 import json
 import re
 import shutil
@@ -27,7 +28,7 @@ from nmt import registry
 from nmt.extensions.ctranslate2 import engine as ctranslate2_engine
 from nmt.extensions.serve import access, calls
 from nmt.extensions.serve.metrics import Metrics
-from nmt.extensions.serve.models import Details, Models, ServedModel
+from nmt.extensions.serve.models import Details, Models, ServedModel, resident_bytes, trim_memory
 from nmt.extensions.serve.options import ServeOptions
 from nmt.extensions.serve.problems import ProblemError
 from nmt.translate import open_built_in
@@ -418,6 +419,37 @@ def test_api_keys_and_rate_limits_are_enforced(folder, model, tmp_path):
             assert receive_frame(connection) == (8, (1008).to_bytes(2) + b"the API key is missing or unknown")
         assert server.ask("GET", "/health")[1] == {"status": "ok"}
         assert "secret" not in server.log.read_text()
+
+
+def test_a_hangup_signal_reads_the_keys_again(model, tmp_path):
+    (tmp_path / "keys").write_text("first # of the team\n")
+    with serving(tmp_path, "--model", model, "--keys", tmp_path / "keys") as server:
+
+        def status(key: str) -> int:
+            return server.ask("POST", "/v1/translate", {"text": LINES[0]}, x_api_key=key)[0]
+
+        assert (status("first"), status("second")) == (200, 403)
+        (tmp_path / "keys").write_text("second\n")
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: status("second") == 200)
+        assert status("first") == 403
+        (tmp_path / "keys").write_text("# none\n")
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "the old ones stay in use" in server.log.read_text())
+        assert status("second") == 200
+
+
+def test_the_memory_of_replaced_models_returns_to_the_system():
+    def fragment() -> None:
+        kept.extend(list(map(bytes, [1000] * 60_000))[::100])
+
+    kept: list[bytes] = []
+    worker = threading.Thread(target=fragment)
+    worker.start()
+    worker.join()
+    before = resident_bytes()
+    trim_memory()
+    assert before - resident_bytes() > 20 << 20 or not hasattr(ctypes.CDLL(None), "malloc_trim")
 
 
 def test_a_client_over_its_rate_limit_still_gets_the_allowed_requests(monkeypatch):

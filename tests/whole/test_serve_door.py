@@ -19,6 +19,7 @@ from conftest import ENVIRONMENT, WORDS, small_model
 from refusals import assert_refused
 from servers import late_search, raw, receive_frame, send_text, serving, wait_until, web_socket
 
+from nmt.errors import UserError
 from nmt.extensions.serve.access import Access
 from nmt.extensions.serve.connections import Door
 from nmt.extensions.serve.options import ServeOptions
@@ -322,6 +323,26 @@ def test_only_own_hosts_and_known_origins_are_accepted(flags, headers, status):
     assert problem.value.status == status
 
 
+@pytest.mark.parametrize(
+    ("flags", "word"),
+    [
+        ({"hosts": ("https://good.example",)}, "only the name"),
+        ({"hosts": ("good.example:8443",)}, "only the name"),
+        ({"hosts": ("a.example,b.example",)}, "only the name"),
+        ({"cors": ("good.example",)}, "https://app.example"),
+        ({"cors": ("https://good.example/page",)}, "https://app.example"),
+        ({"hosts": ("good.example", "::1", "[::1]", "10.0.0.1"), "cors": ("*", "chrome-extension://abc")}, ""),
+    ],
+)
+def test_hosts_and_origins_that_no_request_could_have_are_refused(flags, word):
+    options = ServeOptions(model=("m",), **flags)
+    if not word:
+        Access(options)
+        return
+    with pytest.raises(UserError, match=word):
+        Access(options)
+
+
 def test_foreign_hosts_and_origins_are_refused_on_every_path(server):
     body = {"text": LINE}
     status, content, _ = server.ask("POST", "/v1/translate", body, host="evil.example")
@@ -354,6 +375,7 @@ def test_only_named_proxies_may_tell_a_clients_address(model, tmp_path, nmt):
             assert server.ask("POST", "/v1/translate", body, x_forwarded_for=forged)[0] == 200
         assert server.ask("POST", "/v1/translate", body, x_forwarded_for="8.8.8.8, 10.0.0.0")[0] == 429
         assert "10.0.0.1 " in server.log.read_text()
+    assert_refused(nmt("serve", "--model", model, "--cors", "a.example"), 2, "--cors a.example: not an origin")
     assert_refused(nmt("serve", "--model", model, "--proxies", "nginx"), 2, "--proxies nginx: neither an address")
 
 

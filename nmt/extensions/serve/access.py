@@ -19,8 +19,12 @@ from nmt.errors import UserError, one_line, quoted
 from nmt.extensions.serve.options import ServeOptions
 from nmt.extensions.serve.problems import ProblemError
 from nmt.files import read_bytes
+from nmt.log import log
 
 HOST_WITH_PORT: Final = re.compile(r"(\[[^\]]*\]|[^:]*)(:\d*)?")
+COMMENT: Final = re.compile(r"(^|\s)#.*")
+HOST: Final = re.compile(r"[^\s/:,]+|\[?[0-9A-Fa-f:.]+\]?")
+ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/,]+")
 MISDIRECTED: Final = 421  # HTTP status
 SECONDS_PER_MINUTE: Final = 60.0
 MAX_REMEMBERED_CLIENTS: Final = 100_000
@@ -33,6 +37,15 @@ class Access:
     """
 
     def __init__(self, options: ServeOptions) -> None:
+        """Raises UserError for a host or an origin that no request could have."""
+        for host in options.hosts:
+            if not HOST.fullmatch(host):
+                raise UserError(f"--hosts {quoted(host)}: give only the name, as in --hosts translate.example")
+        for origin in options.cors:
+            if origin != "*" and not ORIGIN.fullmatch(origin):
+                raise UserError(
+                    f"--cors {quoted(origin)}: not an origin (write it as in https://app.example, or use *)"
+                )
         self._hosts = frozenset(map(str.lower, options.hosts))
         self.names = self._hosts | {options.host.lower()} if self._hosts or _is_loopback(options.host) else None
         self._origins = frozenset(options.cors)
@@ -69,16 +82,20 @@ class Gate:
 
     def __init__(self, options: ServeOptions) -> None:
         """Read the keys. Raises UserError for a file without keys."""
-        self._keys: list[bytes] = []
-        self._limit = options.requests_per_minute
+        self._limit, self._file = options.requests_per_minute, options.keys
+        self._keys = _read_keys(self._file) if self._file is not None else []
         # The number of requests that each client may still send, and when this was last updated.
         self._tokens: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        if options.keys is not None:
-            text = read_bytes(Path(options.keys)).decode("utf-8-sig", errors="replace")
-            lines = [line.strip() for line in text.split("\n")]
-            self._keys = [line.encode() for line in lines if line and not line.startswith("#")]
-            if not self._keys:
-                raise UserError(f"--keys {quoted(options.keys)}: this file contains no keys (write one per line)")
+
+    def reload(self) -> None:
+        """Read the file of keys again. If that fails, the old keys stay in use."""
+        if self._file is None:
+            return
+        try:
+            self._keys = _read_keys(self._file)
+            log.info(f"--keys: {len(self._keys):,} keys")
+        except (UserError, OSError) as error:
+            log.warn(f"reading the keys failed, so the old ones stay in use: {one_line(str(error))}")
 
     def check_key(self, key: str) -> None:
         """Raise ProblemError for an unknown key."""
@@ -100,6 +117,15 @@ class Gate:
         if not is_allowed:
             seconds = (1 - left) * SECONDS_PER_MINUTE / self._limit
             raise ProblemError(429, "too many requests", {"Retry-After": str(math.ceil(seconds))})
+
+
+def _read_keys(file: str) -> list[bytes]:
+    """The keys in a file, one per line; a comment starts with `#`. Raises UserError if there are none."""
+    text = read_bytes(Path(file)).decode("utf-8-sig", errors="replace")
+    keys = [COMMENT.sub("", line).strip().encode() for line in text.split("\n")]
+    if not any(keys):
+        raise UserError(f"--keys {quoted(file)}: this file contains no keys (write one per line)")
+    return list(filter(None, keys))
 
 
 def _name(host: str) -> str:
@@ -126,5 +152,7 @@ def trusted_proxies(options: ServeOptions) -> list[str]:
         try:
             ipaddress.ip_network(given)
         except ValueError as error:
-            raise UserError(f"--proxies {quoted(given)}: neither an address nor a network: {error}") from None
+            raise UserError(
+                f"--proxies {quoted(given)}: neither an address nor a network: {error} (for several, repeat the flag)"
+            ) from None
     return list(options.proxies)

@@ -54,6 +54,7 @@ class Call:
     query: query parameters of the URL
     path: path parameters of the URL, by their names in the route
     client: the client's address
+    scheme: http, or https if a trusted proxy says so
     """
 
     headers: Mapping[str, str]
@@ -61,6 +62,7 @@ class Call:
     body: bytes = b""
     path: Mapping[str, str] = field(default_factory=dict)
     client: str = "-"
+    scheme: str = "http"
     _fields: Fields | None = None
 
     @property
@@ -205,7 +207,7 @@ class Endpoint:
         """Check the request, and return the handler's answer. The body is read last, unless it may contain the key."""
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         client = client_address(scope)
-        call = Call(headers, query, b"", scope.get("path_params", {}), client)
+        call = Call(headers, query, b"", scope.get("path_params", {}), client, scope["scheme"])
         key = call.key(dict(query))
         is_key_in_body = not key and self.options.keys is not None  # or missing
         if not self.is_open and not is_key_in_body:

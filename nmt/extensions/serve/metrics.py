@@ -12,11 +12,12 @@ from nmt.version import __version__
 DURATION_BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 BATCH_BOUNDS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 FAILURES: Final = {
-    401: "key",
-    403: "key",
+    401: "refused",
+    403: "refused",
     404: "not-found",
     405: "not-found",
     413: "too-large",
+    421: "refused",
     429: "too-many-requests",
     499: "client-gone",
     503: "unavailable",

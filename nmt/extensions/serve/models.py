@@ -301,10 +301,10 @@ async def _close(schedulers: list[Scheduler]) -> None:
     """Close queues that are no longer used, and return the memory of their models to the system."""
     await asyncio.gather(*(in_thread(scheduler.close) for scheduler in schedulers))
     schedulers.clear()
-    await in_thread(_trim)
+    await in_thread(trim_memory)
 
 
-def _trim() -> None:
+def trim_memory() -> None:
     """Return unused memory to the system. glibc itself would keep it: each thread's memory is freed only from its end."""
     gc.collect()  # a closed queue and its threads refer to each other
     if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):

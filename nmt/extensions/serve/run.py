@@ -54,11 +54,12 @@ def run_server(options: ServeOptions, part: Part) -> int:
     """
     proxies = trusted_proxies(options)
     service = Service(options, Models(options, part))
+    server = _web_server(service, proxies)
     logging.getLogger().handlers = [ServerMessages()]
     with _listening(options) as listener:
         host, port = listener.getsockname()[:2]
         log.info(f"listening on http://{f'[{host}]' if ':' in host else host}:{port}")
-        return asyncio.run(_Shift(service, _web_server(service, proxies)).work(listener))
+        return asyncio.run(_Shift(service, server).work(listener))
 
 
 def _listening(options: ServeOptions) -> socket.socket:
@@ -131,6 +132,7 @@ class _Shift:
     async def _reload(self) -> None:
         while await self._must_reload.wait():  # once for all signals that arrive during a reload
             self._must_reload.clear()
+            self.service.gate.reload()
             await self.service.models.reload()
 
     async def _preload(self) -> None:

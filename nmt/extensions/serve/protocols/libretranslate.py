@@ -187,8 +187,7 @@ class LibreTranslate(ClientProtocol):
 
 def _address(call: Call) -> str:
     """The address of the server as the client sees it, even behind a proxy that keeps the Host header."""
-    scheme = "https" if call.headers.get("x-forwarded-proto") == "https" else "http"
-    return f"{scheme}://{NO_HOST.sub('', call.headers.get('host', ''))}"
+    return f"{call.scheme}://{NO_HOST.sub('', call.headers.get('host', ''))}"
 
 
 def _named(code: str) -> dict[str, str]:
