@@ -24,7 +24,7 @@ class Whisper(ClientProtocol):
     def error(self, status, message):
         return f"no: {message}"
 
-    async def answer(self, call, fields):
+    async def answer(self, call):
         model = self.service.models.find(None)
         return Response(await self.service.translated_lines(model, call.body.decode()) + self.options.whisper_end)
 '''

@@ -24,7 +24,7 @@ from nmt.log import log
 HOST_WITH_PORT: Final = re.compile(r"(\[[^\]]*\]|[^:]*)(:\d*)?")
 COMMENT: Final = re.compile(r"(^|\s)#.*")
 HOST: Final = re.compile(r"[^\s/:,]+|\[?[0-9A-Fa-f:.]+\]?")
-ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/,]+")
+WEB_ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/,]+")
 MISDIRECTED: Final = 421  # HTTP status
 SECONDS_PER_MINUTE: Final = 60.0
 MAX_REMEMBERED_CLIENTS: Final = 100_000
@@ -42,7 +42,7 @@ class Access:
             if not HOST.fullmatch(host):
                 raise UserError(f"--hosts {quoted(host)}: give only the name, as in --hosts translate.example")
         for origin in options.cors:
-            if origin != "*" and not ORIGIN.fullmatch(origin):
+            if origin != "*" and not WEB_ORIGIN.fullmatch(origin):
                 raise UserError(
                     f"--cors {quoted(origin)}: not an origin (write it as in https://app.example, or use *)"
                 )
