@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The ladder: one method at a time on Multi30k En-De, against plain training with as many updates and as much CPU time.
+# The ladder: one method at a time on Multi30k En-De, against as many updates and as much CPU time without it.
 #
 # All models have the same layers and the same search. Their text is lower-cased and tokenised, with 5,000 subwords.
 # - `base`: plain training; the average of the last checkpoints. `base, last`: its last checkpoint.

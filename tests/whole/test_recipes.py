@@ -385,7 +385,7 @@ def run(recipe: str, folder: Path, *flags: str, **settings: str) -> subprocess.C
 
 def times(folder: Path) -> dict[str, int]:
     """The modification time of each file below a folder, except for the records of steps."""
-    files = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".commands")
+    files = (path for path in folder.rglob("*") if path.is_file() and path.suffix not in (".commands", ".cpu"))
     return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in files}
 
 
