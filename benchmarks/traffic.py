@@ -63,16 +63,18 @@ async def libretranslate(port: int, lines: list[str]) -> list[str]:
     return list(json.loads(await post(port, "/translate", fields))["translatedText"])
 
 
+def conversation(lines: list[str], stream: bool = False) -> dict[str, Any]:
+    """A request in OpenAI's protocol."""
+    return {"model": "en-de", "messages": [{"role": "user", "content": "\n".join(lines)}], "stream": stream}
+
+
 async def openai(port: int, lines: list[str]) -> list[str]:
-    messages = [{"role": "user", "content": "\n".join(lines)}]
-    answer = json.loads(await post(port, "/v1/chat/completions", {"model": "en-de", "messages": messages}))
+    answer = json.loads(await post(port, "/v1/chat/completions", conversation(lines)))
     return str(answer["choices"][0]["message"]["content"]).split("\n")
 
 
 async def openai_stream(port: int, lines: list[str]) -> list[str]:
-    messages = [{"role": "user", "content": "\n".join(lines)}]
-    asked = {"model": "en-de", "messages": messages, "stream": True}
-    events = (await post(port, "/v1/chat/completions", asked)).decode()
+    events = (await post(port, "/v1/chat/completions", conversation(lines, stream=True))).decode()
     chunks = [json.loads(data)["choices"] for data in re.findall(r"^data: (\{.*)", events, re.MULTILINE)]
     return "".join(choice["delta"].get("content", "") for choices in chunks for choice in choices).split("\n")
 

@@ -104,6 +104,15 @@ against() {
         --significance bootstrap --json "$@"
 }
 
+# curves RUN...: draw the development perplexity of runs to $work/valid_ppl.svg.
+curves() {
+    if "$python" -c "import matplotlib" 2>/dev/null; then
+        "${nmt[@]}" plot "$@" --values valid_ppl --output "$work/valid_ppl.svg" >&2
+    else
+        echo "no figure: matplotlib is not installed" >&2
+    fi
+}
+
 # bleu HYPOTHESIS REFERENCE [FLAG...]: print "BLEU  signature" for a file of translations, by sacreBLEU.
 bleu() {
     local hypothesis=$1 reference=$2

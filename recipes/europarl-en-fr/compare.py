@@ -8,8 +8,12 @@ It reads WORK/report.json (nmt report --json), WORK/SET.json (nmt evaluate --jso
 import argparse
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from tables import markdown
 
 EOLES_LINE = re.compile(r"Step +(\d+)/.*bsz: +\d+/ *(\d+)/")
 EOLES_SIZE = re.compile(r"Trainable parameters = \{'torch.float32': (\d+)\}")
@@ -79,11 +83,6 @@ def score_rows(work: Path, name: str, sets: list[str]) -> Row:
     return row
 
 
-def table(rows: list[Row]) -> str:
-    rows = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--work", type=Path, required=True)
@@ -91,9 +90,11 @@ def main() -> None:
     parser.add_argument("--programs", nargs="+", required=True)
     given = parser.parse_args()
     titles = ["program", "parameters, M", "CPU hours", "updates", "target tokens, M", "target tokens per CPU second"]
-    print(table([[*titles, "counted PFLOPs"], *(training_row(given.work, name) for name in given.programs)]))
+    rows = [training_row(given.work, name) for name in given.programs]
+    print("\n".join([*markdown([[*titles, "counted PFLOPs"], *rows]), ""]))
     titles = ["program", *(f"{test}: {metric}" for test in given.sets for metric in ("BLEU", "chrF2"))]
-    print(table([titles, *(score_rows(given.work, name, given.sets) for name in given.programs)]))
+    rows = [score_rows(given.work, name, given.sets) for name in given.programs]
+    print("\n".join([*markdown([titles, *rows]), ""]))
     scores = json.loads((given.work / f"{given.sets[0]}.json").read_text())
     print("\n".join(dict.fromkeys(f"{score['metric']}: {score['signature']}" for score in scores)))
     if len(given.programs) > 1:

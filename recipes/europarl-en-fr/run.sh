@@ -145,9 +145,7 @@ for program in nmt equal; do
 done
 if ((${#runs[@]})); then
     "${nmt[@]}" report "${runs[@]}" --json >"$work/report.json"
-    plot=("${nmt[@]}" plot "${runs[@]}" --values valid_ppl --output "$work/valid_ppl.svg")
-    "$python" -c "import matplotlib" 2>/dev/null || plot=(echo "no figure: matplotlib is not installed")
-    "${plot[@]}" >&2
+    curves "${runs[@]}"
 fi
 echo
 "$python" "$here/compare.py" --work "$work" --sets heldout newstest2012 newstest2013 --programs "${compared[@]}" |

@@ -167,9 +167,6 @@ for seed in "${method_seeds[@]}"; do
     done
 done
 
-runs=("$work"/{base,r-drop,subword-sampling,ema}-"${method_seeds[0]}"/run)
-plot=("${nmt[@]}" plot "${runs[@]}" --values valid_ppl --output "$work/valid_ppl.svg")
-"$python" -c "import matplotlib" 2>/dev/null || plot=(echo "no figure: matplotlib is not installed")
-"${plot[@]}" >&2
+curves "$work"/{base,r-drop,subword-sampling,ema}-"${method_seeds[0]}"/run
 echo
 cat "$work/table.md"

@@ -12,6 +12,7 @@ scores.json, and WORK/report.json (from `nmt report --json`).
 import argparse
 import json
 import statistics
+import sys
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -25,6 +26,9 @@ from nmt.metrics.bleu import Bleu, BleuOptions
 from nmt.storages.base import text_exists
 from nmt.text.corpus import read_lines
 from nmt.text.pipeline import Pipeline, Side
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from tables import markdown, mean
 
 BOUNDS = (0, 12, 16, 20, 30, 40, 50, 60)  # each bucket excludes its lower bound and includes its upper one
 FEWEST_LINES = 30  # a bucket with fewer lines has no score
@@ -170,21 +174,12 @@ def models_of(work: Path) -> dict[str, list[Model]]:
     }
 
 
-ORDER = ("sinusoidal", "learned", "relative", "rotary")
-
-
 def grouped(models: Sequence[Model]) -> dict[tuple[int, str], list[Model]]:
     """The models by limit and positions; those of a group differ by their seed."""
     groups: dict[tuple[int, str], list[Model]] = {}
     for model in models:
         groups.setdefault((model.limit, model.positions), []).append(model)
     return groups
-
-
-def mean(values: Sequence[float], digits: int) -> str:
-    """The mean, and with several values their sample standard deviation in parentheses."""
-    deviation = f" ({statistics.stdev(values):.{digits}f})" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.{digits}f}{deviation}"
 
 
 def bleu_cell(found: Sequence[Bucket], baseline: Sequence[Bucket], is_beyond: bool) -> str:
@@ -207,8 +202,7 @@ def table_of(models: Sequence[Model], name: str) -> Iterator[str]:
     lows = dict(zip(BOUNDS[1:], BOUNDS, strict=False))
     titles = [f"{lows[high] + 1} to {high} ({lines:,} lines)" for high, lines in counts.items()]
     for quantity in ("BLEU", "length ratio"):
-        head = ["trained up to", "positions", *titles]
-        yield from (f"### `{name}`: {quantity}", "", row(head), row(["---"] * len(head)))
+        rows = [["trained up to", "positions", *titles]]
         for (limit, positions), found in groups.items():
             cells = []
             for high in counts:
@@ -217,22 +211,18 @@ def table_of(models: Sequence[Model], name: str) -> Iterator[str]:
                     cells.append(bleu_cell(buckets, baseline, high > limit))
                 else:
                     cells.append(mean([bucket.ratio for bucket in buckets], 2))
-            yield row([str(limit), positions, *cells])
-        yield ""
+            rows.append([str(limit), positions, *cells])
+        yield from (f"### `{name}`: {quantity}", "", *markdown(rows), "")
 
 
-def row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def cost_table(models: Sequence[Model]) -> Iterator[str]:
+def cost_table(models: Sequence[Model]) -> list[str]:
     """The lines of a table of parameters and costs."""
-    head = ["trained up to", "positions", "parameters, M", "target tokens, M", "counted PFLOPs", "seeds"]
-    yield from (row(head), row(["---"] * len(head)))
+    rows = [["trained up to", "positions", "parameters, M", "target tokens, M", "counted PFLOPs", "seeds"]]
     for (limit, positions), found in grouped(models).items():
         first = found[0]
         costs = f"{first.parameters / 1e6:.2f}", f"{first.target_tokens / 1e6:.2f}", f"{first.eflop * 1e3:.3f}"
-        yield row([str(limit), positions, *costs, str(len(found))])
+        rows.append([str(limit), positions, *costs, str(len(found))])
+    return markdown(rows)
 
 
 def charts_of(models: Sequence[Model]) -> Iterator[LineChart]:

@@ -144,7 +144,8 @@ done
 
 # The final model in the middle on the development set; of an even number, the lower one.
 middle=$(for seed in "${seeds[@]}"; do
-    echo "$(bleu "$work/final-$seed/valid" "$VALID.$trg" --tokenize "${TOKENIZE:-13a}") final-$seed"
+    "$python" -c 'import json, sys; print("%.2f" % json.load(open(sys.argv[1]))[0]["value"], sys.argv[2])' \
+        "$work/final-$seed/valid.json" "final-$seed"
 done | sort -g | sed -n "$(((${#seeds[@]} + 1) / 2))s/.* //p")
 for source in "${blind[@]}"; do
     name=$(basename "$source")
@@ -161,10 +162,7 @@ done
 IFS=, && finals=("final, mean=${finals[*]}") && unset IFS
 rows+=("${finals[@]}")
 table plain=plain
-plot=("${nmt[@]}" plot "$work"/{plain,bidirectional,teacher-{1..4},"final-${seeds[0]}"}/run --values valid_ppl \
-    --output "$work/valid_ppl.svg")
-"$python" -c "import matplotlib" 2>/dev/null || plot=(echo "no figure: matplotlib is not installed")
-"${plot[@]}" >&2
+curves "$work"/{plain,bidirectional,teacher-{1..4},"final-${seeds[0]}"}/run
 echo
 cat "$work/table.md"
 echo "in the middle on the development set: $middle"

@@ -23,7 +23,7 @@ from nmt.log import log
 
 HOST_WITH_PORT: Final = re.compile(r"(\[[^\]]*\]|[^:]*)(:\d*)?")
 COMMENT: Final = re.compile(r"(^|\s)#.*")
-HOST: Final = re.compile(r"[^\s/:,]+|\[?[0-9A-Fa-f:.]+\]?")
+HOST: Final = re.compile(r"[^\s/:,]+")
 WEB_ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/,]+")
 MISDIRECTED: Final = 421  # HTTP status
 SECONDS_PER_MINUTE: Final = 60.0
@@ -39,7 +39,7 @@ class Access:
     def __init__(self, options: ServeOptions) -> None:
         """Raises UserError for a host or an origin that no request could have."""
         for host in options.hosts:
-            if not HOST.fullmatch(host):
+            if not (HOST.fullmatch(host) or _is_address(host.strip("[]"))):
                 raise UserError(f"--hosts {quoted(host)}: give only the name, as in --hosts translate.example")
         for origin in options.cors:
             if origin != "*" and not WEB_ORIGIN.fullmatch(origin):
