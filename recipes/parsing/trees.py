@@ -5,6 +5,7 @@ its part-of-speech tag or `XX`. The root TOP is omitted.
 
     trees.py linearise TREES PREFIX                writes PREFIX.words, PREFIX.tree and PREFIX.align
     trees.py restore WORDS LINEARISED TREES        writes TREES, with an empty line for an invalid linearised tree
+    trees.py words SENTENCES WORDS                 writes the words of plain sentences, with -LRB- for ( and -RRB- for )
 """
 
 import argparse
@@ -23,6 +24,7 @@ PART = re.compile(
 )  # a word, an opening or a closing bracket
 ROOTS = ("", "TOP", "ROOT")  # names of the root in treebanks and parser output
 WORD = "XX"
+BRACKETS = {"(": "-LRB-", ")": "-RRB-"}
 
 
 def linearise(tree: str, tags: bool = False) -> tuple[list[str], list[str]]:
@@ -107,6 +109,11 @@ def restored(words: Path, linearised: Path) -> Iterator[str]:
             yield ""
 
 
+def words_of(sentence: str) -> list[str]:
+    """The words of a sentence, separated by spaces. A bracket gets the name that it has in a treebank."""
+    return [re.sub("[()]", lambda found: BRACKETS[found[0]], word) for word in sentence.split()]
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -117,8 +124,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     other = commands.add_parser("restore")
     for name in ("words", "linearised", "trees"):
         other.add_argument(name, type=Path)
+    plain = commands.add_parser("words")
+    for name in ("sentences", "words"):
+        plain.add_argument(name, type=Path)
     given = parser.parse_args(arguments)
-    if given.command == "linearise":
+    if given.command == "words":
+        write_lines(given.words, (" ".join(words_of(line)) for line in text_lines(given.sentences)))
+    elif given.command == "linearise":
         linearise_file(given.trees, given.prefix, given.tags)
     else:
         write_lines(given.trees, restored(given.words, given.linearised))

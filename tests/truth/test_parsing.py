@@ -23,7 +23,7 @@ from nmt.symbols import EOS, PAD, SYMBOLS
 
 PARSING = Path(__file__).parents[2] / "recipes" / "parsing"
 sys.path.insert(0, str(PARSING))  # the recipe's modules are scripts and no package
-grammar, trees = map(importlib.import_module, ("grammar", "trees"))
+grammar, pairs, trees = map(importlib.import_module, ("grammar", "pairs", "trees"))
 sys.path.remove(str(PARSING))
 
 PENN = "(TOP (S (NP (NNP John)) (VP (VBZ has) (NP (DT a) (NN dog))) (. .)))"
@@ -103,6 +103,47 @@ def test_files_of_trees_become_files_of_lines_and_back(tmp_path, capsys):
     assert (tmp_path / "restored").read_text().splitlines() == [*penn[:-1], ""]
 
 
+def test_a_tree_in_pairs_has_two_tokens_per_word_but_one_and_gives_the_tree_back():
+    words, tokens = trees.linearise(PENN, tags=True)
+    expected = ">NNP^NP >(S >VBZ >(VP >DT <(NP <NN <( <."
+    assert " ".join(pairs.pairs_of(pairs.tree_of(tokens))) == expected
+    for tree in samples():
+        words, tokens = trees.linearise(tree, tags=True)
+        line = list(pairs.pairs_of(pairs.tree_of(tokens)))
+        assert len(line) == 2 * len(words) - 1
+        assert list(pairs.brackets_of(pairs.tree_of_pairs(line))) == tokens
+
+
+@pytest.mark.parametrize("line", ["<NN", ">DT >(NP", ">DT <(NP <NN", ""])
+def test_pairs_that_are_no_tree_are_refused(line):
+    with pytest.raises((IndexError, ValueError)):
+        pairs.tree_of_pairs(line.split())
+
+
+def test_a_word_in_pairs_is_followed_by_its_ending_or_its_shape():
+    assert [*map(pairs.described, ["Patterning", "of", "Brn3c", "-LRB-", "né", "E11.5", "."])] == [
+        *(("Patterning", "=Aing"), ("of", "=of"), ("Brn3c", "=Aa0a"), ("-LRB-", "=-A-"), ("né", "=aé")),
+        *(("E11.5", "=A0.0"), (".", "=.")),
+    ]
+
+
+def test_files_in_pairs_have_links_and_keep_empty_lines(tmp_path):
+    lines = [trees.linearise(PENN, tags=True), ([], [])]
+    for number, name in enumerate(("words", "tree")):
+        (tmp_path / f"t.{name}").write_text("".join(" ".join(line[number]) + "\n" for line in lines))
+    pairs.main(["write", str(tmp_path / "t"), str(tmp_path / "p")])
+    assert (tmp_path / "p.words").read_text().splitlines()[1] == ""
+    assert (tmp_path / "p.align").read_text().splitlines() == [" ".join(f"{i}-{i}" for i in range(9)), ""]
+    pairs.main(["read", str(tmp_path / "p.tree"), str(tmp_path / "back")])
+    assert (tmp_path / "back").read_text() == (tmp_path / "t.tree").read_text()
+
+
+def test_sentences_without_trees_get_the_brackets_of_treebanks(tmp_path):
+    (tmp_path / "text").write_text("a  (b c\n\n")
+    trees.main(["words", str(tmp_path / "text"), str(tmp_path / "words")])
+    assert (tmp_path / "words").read_text() == "a -LRB-b c\n\n"
+
+
 def test_the_grammars_treebank_depends_only_on_the_seed_and_repeats_no_tree(tmp_path):
     for name, seed in (("one", "1"), ("same", "1"), ("other", "2")):
         counts = ["--train", "300", "--dev", "20", "--test", "30", "--seed", seed]
@@ -132,30 +173,57 @@ class Writer:
         return logits.log_softmax(-1), state.after(state.sentences, dict(state.hypotheses), None)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_the_tree_search_finds_valid_trees_and_matches_the_beam_if_its_result_is_valid(seed):
-    pieces = [*SYMBOLS, *(f"{side}{label}" for label in ("S", "NP", "VP") for side in "()"), "XX", ".", ",", "-LRB-"]
+def decode(row):
+    return " ".join("w" for token in row if token not in (EOS, PAD))
 
-    def decode(row):
-        return " ".join("w" for token in row if token not in (EOS, PAD))
 
+def searches(name, pieces):
+    """A search of the recipe, and the beam search that it restricts, for these target tokens."""
     side = SimpleNamespace(
-        size=len(pieces),
-        piece=pieces.__getitem__,
-        decode=decode,
-        decode_line=decode,
-        surface=pieces.__getitem__,
+        size=len(pieces), piece=pieces.__getitem__, decode=decode, decode_line=decode, surface=pieces.__getitem__
     )
     options = BeamOptions(beam_size=3, max_len_a=0, max_len_b=1000)
     registry.load_plugin(str(PARSING / "tree_beam.py"))
-    search, source = registry.find("decoder", "tree-beam").cls(options), random_sources(seed, 5, len(pieces))
+    search = registry.find("decoder", name).cls(options)
     search.use_pipeline(SimpleNamespace(source=side, target=side))
-    scorer = RandomScorer(seed, len(pieces))
-    for row, [best, *_] in zip(source.tolist(), search.search(scorer, source), strict=True):
-        tree = read_tree(" ".join(pieces[token] for token in best.tokens))
+    return search, Beam(options)
+
+
+BRACKETS = [*SYMBOLS, *(f"{side}{label}" for label in ("S", "NP", "VP") for side in "()"), "XX", ".", ",", "-LRB-"]
+PAIRS = [*SYMBOLS, *(f"{side}{label}" for label in ("(S", "(NP", "(NP^VP", "NN", ".^NP") for side in "<>"), "<("]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_search_in_brackets_finds_only_trees_over_the_words(seed):
+    search, _ = searches("tree-beam", BRACKETS)
+    source = random_sources(seed, 5, len(BRACKETS))
+    for row, [best, *_] in zip(source.tolist(), search.search(RandomScorer(seed, len(BRACKETS)), source), strict=True):
+        tree = read_tree(" ".join(BRACKETS[token] for token in best.tokens))
         assert tree is not None and len(tree.tags) == row.index(EOS)
-    # Where the model writes trees by itself, the search is a plain beam search.
-    gold = ["(S", "(NP", "XX", "XX", ")NP", ".", ")S"]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_search_in_pairs_finds_only_trees_over_the_words(seed):
+    search, _ = searches("pair-beam", PAIRS)
+    source = random_sources(seed, 5, len(PAIRS))
+    source = source[:, :-1].repeat_interleave(2, 1)  # two tokens per word
+    source = torch.cat((torch.where(source == EOS, PAD, source), source.new_full((len(source), 1), PAD)), 1)
+    source[torch.arange(len(source)), (source != PAD).sum(1)] = EOS
+    for row, [best, *_] in zip(source.tolist(), search.search(RandomScorer(seed, len(PAIRS)), source), strict=True):
+        tokens = [PAIRS[token] for token in best.tokens]
+        tree = read_tree(" ".join(pairs.brackets_of(pairs.tree_of_pairs(tokens))))
+        assert tree is not None and len(tree.tags) == row.index(EOS) / 2
+
+
+@pytest.mark.parametrize(
+    ("name", "pieces", "gold", "words"),
+    [
+        ("tree-beam", BRACKETS, ["(S", "(NP", "XX", "XX", ")NP", ".", ")S"], 3),
+        ("pair-beam", PAIRS, [">NN", ">(NP", "<NN", ">(S", "<.^NP"], 6),
+    ],
+)
+def test_the_search_is_a_plain_beam_search_where_the_model_writes_trees_by_itself(name, pieces, gold, words):
+    search, beam = searches(name, pieces)
     told = Writer([*map(pieces.index, gold), EOS], len(pieces))
-    three = source[:1].new_tensor([[4, 4, 4, EOS]])
-    assert search.search(told, three)[0][0] == Beam(options).search(told, three)[0][0]
+    source = torch.tensor([[4] * words + [EOS]])
+    assert search.search(told, source)[0][0] == beam.search(told, source)[0][0]
