@@ -7,6 +7,7 @@ import io
 import json
 import os
 import random
+import re
 import runpy
 import shlex
 import shutil
@@ -651,21 +652,25 @@ def test_a_dry_run_ends_a_recipe_after_its_first_training(recipe: str, data: Pat
 
 def test_the_parsing_recipe_makes_a_treebank_and_does_each_step_once(tmp_path: Path) -> None:
     flags = [*TINY, "--max-updates", "4", "--warmup-updates", "2", "--save-every", "1u"]
-    settings = {"TRAIN": "200", "TEST": "3", "LAST": "2"}
+    (tmp_path / "sentences").write_text("the dog ( sees )\n\nthe man\n")
+    settings = {"TRAIN": "200", "TEST": "3", "LAST": "2", "PARSE": str(tmp_path / "sentences")}
     done = run("parsing", tmp_path, *flags, **settings)
     assert done.returncode == 0, done.stderr
-    work = tmp_path / "work"
+    work, model = tmp_path / "work", tmp_path / "work" / "transformer-pairs"
+    parsed = (model / "parsed.trees").read_text().splitlines()
+    words = [re.findall(r"([^ ()]+)\)", tree) for tree in parsed]
+    assert words == [["the", "dog", "-LRB-", "sees", "-RRB-"], [], ["the", "man"]]
     before = times(work)
-    (work / "small" / "test.trees").unlink()
+    (model / "test.trees").unlink()
     (work / "trees" / "train.trees").unlink()  # as if grammar.py had been interrupted: it writes them last
     again = run("parsing", tmp_path, *flags, **settings)
     assert again.returncode == 0, again.stderr
     after = times(work)
-    made_again = {"small/test.trees", *(f"trees/{name}.trees" for name in ("test", "dev", "train"))}
+    made_again = {"transformer-pairs/test.trees", *(f"trees/{name}.trees" for name in ("test", "dev", "train"))}
     assert {name for name in after if after[name] != before.get(name)} == made_again
-    assert len((work / "small" / "test.trees").read_text().splitlines()) == 3
+    assert len((model / "test.trees").read_text().splitlines()) == 3
     for output in (done.stdout, again.stdout):
-        assert "bracket-F1 = " in output and "of 3 sentences failed" in output and "params:COLLINS" in output
+        assert "bracket-F1 = " in output and "0 of 3 sentences failed" in output and "params:COLLINS" in output
 
 
 def test_the_parsing_recipe_takes_a_treebank_without_a_test_set(tmp_path: Path) -> None:
@@ -679,7 +684,7 @@ def test_the_parsing_recipe_takes_a_treebank_without_a_test_set(tmp_path: Path) 
     assert done.returncode == 0, done.stderr
     figures = [line.split() for line in done.stdout.splitlines() if "F1" in line]
     assert figures[0][-2:] == ["91.3/92.7", "WSJ"] and "of 2 sentences failed" in done.stdout
-    assert len((tmp_path / "work" / "paper" / "dev.trees").read_text().splitlines()) == 2
+    assert len((tmp_path / "work" / "paper-brackets" / "dev.trees").read_text().splitlines()) == 2
 
 
 @pytest.fixture
@@ -1167,6 +1172,37 @@ def test_each_method_of_the_ladder_is_compared_with_plain_training_of_its_length
         for name in ("half-1", "back-translation-1")
     }
     assert weights["half-1"] != weights["back-translation-1"]
+
+
+def test_each_row_of_table_3_varies_the_base_model_as_in_the_paper_and_is_compared_with_it(
+    data: Path, tmp_path: Path
+) -> None:
+    settings = multi30k_mirror(data, tmp_path / "mirror") | {"ROWS": "c-n2 a-h16 big", "SEEDS": "1 2", "LAST": "2"}
+    settings |= {"UPDATES": "2", "SCALE": "32", "PREPARE": "--character-coverage 0.99"}
+    for _ in range(2):
+        done = run("table3", tmp_path, "--batch-tokens=200", "--warmup-updates=1", "--save-every=1u", **settings)
+        assert done.returncode == 0, done.stderr
+    assert "exists: skipped" in done.stderr and (tmp_path / "work" / "table3.svg").read_bytes().startswith(b"<?xml")
+    cells = [line.strip("| ").split(" | ") for line in done.stdout.splitlines() if line.startswith("|")]
+    rows = {row[0]: dict(zip(cells[0], row, strict=True)) for row in cells[2:]}
+    assert list(rows) == ["base", "a-h16", "c-n2", "big"] and [row["seeds"] for row in rows.values()] == [*"2111"]
+    assert [name for name, row in rows.items() if " (p = " in row["against base"]] == ["a-h16", "c-n2", "big"]
+    found = {
+        name: tomllib.loads((tmp_path / "work" / f"{name}-1" / "run" / "settings.toml").read_text()) for name in rows
+    }
+    varied = {
+        name: {key for key in found["base"] | told if found["base"].get(key) != told.get(key)} - {"config", "output"}
+        for name, told in found.items()
+    }
+    assert varied["c-n2"] == {"encoder_layers", "decoder_layers"} and varied["a-h16"] == {"heads", "d_k", "d_v"}
+    assert varied["big"] == {"d_model", "d_ff", "heads", "dropout", "max_updates"}
+    assert (found["big"]["max_updates"], found["big"]["d_model"], found["base"]["d_ff"]) == (6, 32, 64)
+
+
+def test_the_widths_of_table_3_must_be_multiples_of_the_scale() -> None:
+    program = runpy.run_path(str(RECIPES / "table3" / "table3.py"))
+    with pytest.raises(SystemExit, match="no multiple of the scale 3"):
+        program["settings_of"]("transformer-base", 3)
 
 
 def test_the_cpu_time_of_a_step_is_recorded_even_if_a_signal_ends_it(tmp_path: Path) -> None:
