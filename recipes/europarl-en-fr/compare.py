@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from tables import markdown
+from tables import markdown, runs_of
 
 EOLES_LINE = re.compile(r"Step +(\d+)/.*bsz: +\d+/ *(\d+)/")
 EOLES_SIZE = re.compile(r"Trainable parameters = \{'torch.float32': (\d+)\}")
@@ -23,8 +23,7 @@ Row = list[str]
 
 def trained_by_nmt(work: Path, name: str) -> dict[str, Any]:
     """Updates, target tokens and counted EFLOP of a run of nmt."""
-    rows: list[dict[str, Any]] = json.loads((work / "report.json").read_text())["runs"]
-    run = next(row for row in rows if Path(row["run"]).parent.name == name)
+    run = runs_of(work)[name]
     return {"updates": run["update"], "tokens": run["target_tokens"], "eflop": run["eflop"], "size": run["parameters"]}
 
 

@@ -28,7 +28,7 @@ from nmt.text.corpus import read_lines
 from nmt.text.pipeline import Pipeline, Side
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from tables import markdown, mean
+from tables import markdown, mean, runs_of
 
 BOUNDS = (0, 12, 16, 20, 30, 40, 50, 60)  # each bucket excludes its lower bound and includes its upper one
 FEWEST_LINES = 30  # a bucket with fewer lines has no score
@@ -158,11 +158,11 @@ def make_scores(given: argparse.Namespace) -> dict[str, object]:
 
 def models_of(work: Path) -> dict[str, list[Model]]:
     """The finished models of each corpus, ordered by limit and positions."""
-    runs = {Path(run["run"]).parent.parts[-2:]: run for run in json.loads((work / "report.json").read_text())["runs"]}
+    runs = runs_of(work)
     models: dict[str, list[Model]] = {}
     for file in sorted(work.glob("*/*/scores.json")):
         positions, limit, _ = file.parent.name.rsplit("-", 2)
-        told, run = json.loads(file.read_text()), runs[file.parent.parts[-2:]]
+        told, run = json.loads(file.read_text()), runs[file.parent.relative_to(work).as_posix()]
         scores = {
             name: {int(high): Bucket(*bucket) for high, bucket in of.items()} for name, of in told["scores"].items()
         }

@@ -85,24 +85,19 @@ def pairs_of(node: Node, side: str = LEFT) -> Iterator[str]:
 
 def tree_of_pairs(pairs: Sequence[str]) -> Node:
     """The tree of `>DT >(NP <NN`. Raises IndexError for a right child without an open place, ValueError if a place stays open."""
-    places: list[
-        tuple[Node, Node]
-    ] = []  # trees that lack their last right child: root, and the constituent that lacks it
+    places: list[tuple[Node, Node]] = []  # a tree, and the constituent in it that lacks its right child
     done = Node([], [])
     for token in pairs:
-        side, names = token[0], token[1:].removeprefix("(").split(ABOVE)
-        if token[1:2] == "(":
-            new = Node([name for name in names if name], [done])
-            root = new
-        else:
-            done = root = new = Node([*names[1:], names[0]], [])
-        if side == RIGHT:
-            root, place = places.pop()
+        is_join, names = token[1:2] == "(", token[1:].removeprefix("(").split(ABOVE)
+        new = Node(list(filter(None, names)), [done]) if is_join else Node([*names[1:], names[0]], [])
+        tree = new
+        if token[0] == RIGHT:
+            tree, place = places.pop()
             place.children.append(new)
-        if token[1:2] == "(":
-            places.append((root, new))
+        if is_join:
+            places.append((tree, new))
         else:
-            done = root
+            done = tree
     if places or not pairs:
         raise ValueError("a constituent has no right child")
     return done
