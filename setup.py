@@ -29,7 +29,8 @@ class BuildRecipes(Command):
 
     def get_source_files(self) -> list[str]:
         files = (path for path in sorted(RECIPES.rglob("*")) if path.is_file() and path.suffix != ".pyc")
-        return [str(path) for path in files if "runs" not in path.parts]  # the output of a recipe that was run there
+        # Not the output of a recipe that was run there, nor translations that belong to its results.
+        return [str(path) for path in files if not {"runs", "outputs"} & {*path.parts}]
 
     def get_output_mapping(self) -> dict[str, str]:
         if self.editable_mode:
