@@ -22,7 +22,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from nmt.files import write_output
+from trees import write_lines
+
 from nmt.text.corpus import read_lines
 
 LEFT: Final = ">"
@@ -117,10 +118,6 @@ def brackets_of(node: Node) -> Iterator[str]:
     yield from (f"){name}" for name in reversed(above))
 
 
-def write_lines(path: str, lines: Sequence[str]) -> None:
-    write_output(Path(path), "".join(f"{line}\n" for line in lines).encode())
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=("write", "read"))
@@ -130,17 +127,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.setrecursionlimit(10_000)
     if given.command == "read":
         lines = [line.split() for line in read_lines(Path(given.input))]
-        write_lines(given.output, [" ".join(brackets_of(tree_of_pairs(line)) if line else ()) for line in lines])
+        write_lines(Path(given.output), [" ".join(brackets_of(tree_of_pairs(line)) if line else ()) for line in lines])
         return
     words = [line.split() for line in read_lines(Path(f"{given.input}.words"))]
     write_lines(
-        f"{given.output}.words", [" ".join(token for word in line for token in described(word)) for line in words]
+        Path(f"{given.output}.words"), [" ".join(token for word in line for token in described(word)) for line in words]
     )
     if Path(f"{given.input}.tree").exists():
         trees = [line.split() for line in read_lines(Path(f"{given.input}.tree"))]
         pairs = [list(pairs_of(tree_of(tree))) if tree else [] for tree in trees]
-        write_lines(f"{given.output}.tree", [" ".join(line) for line in pairs])
-        write_lines(f"{given.output}.align", [" ".join(f"{i}-{i}" for i in range(len(line))) for line in pairs])
+        write_lines(Path(f"{given.output}.tree"), [" ".join(line) for line in pairs])
+        write_lines(Path(f"{given.output}.align"), [" ".join(f"{i}-{i}" for i in range(len(line))) for line in pairs])
 
 
 if __name__ == "__main__":

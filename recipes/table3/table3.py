@@ -8,13 +8,13 @@ The model folders are WORK/ROW-SEED; see tables.py for their files.
 
 import argparse
 import sys
-import tomllib
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from nmt import registry
 from nmt.extensions.watch.pictures.figures import render_figure
+from nmt.options import toml_line
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 from tables import cost_of, difference, markdown, mean, perplexity_of, read, runs_of
@@ -62,13 +62,7 @@ VARIED = (*WIDTHS, "encoder_layers", "decoder_layers", "heads", "dropout", "labe
 
 def settings_of(preset: str, scale: int) -> dict[str, Any]:
     """The settings of a preset that Table 3 varies. scale: divides all widths, which must be multiples of it"""
-    presets = tomllib.loads((files("nmt") / "presets.toml").read_text(encoding="utf-8"))
-    chain = [presets[preset]]
-    settings: dict[str, Any] = {}
-    while "extends" in chain[-1]:
-        chain.append(presets[chain[-1]["extends"]])
-    for one in reversed(chain):
-        settings |= {name: value for name, value in one.items() if name in VARIED}
+    settings = {name: value for name, value in registry.find_preset(preset).values.items() if name in VARIED}
     for name in WIDTHS:
         if settings.get(name, 0) % scale:
             raise SystemExit(
@@ -77,13 +71,6 @@ def settings_of(preset: str, scale: int) -> dict[str, Any]:
         if name in settings:
             settings[name] //= scale
     return settings
-
-
-def toml_of(settings: dict[str, Any]) -> str:
-    return "".join(
-        f"{name} = " + (f'"{value}"' if isinstance(value, str) else str(value)) + "\n"
-        for name, value in settings.items()
-    )
 
 
 def finished(work: Path) -> dict[str, list[Path]]:
@@ -163,7 +150,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     table.add_argument("--plot", action="store_true", help="also write WORK/table3.svg")
     given = parser.parse_args(arguments)
     if given.command == "settings":
-        print(toml_of(settings_of(ROWS[given.row].preset, given.scale)), end="")
+        for name, value in settings_of(ROWS[given.row].preset, given.scale).items():
+            print(toml_line(name, value))
         return
     print("\n".join(table_of(given.work)))
     if given.plot:

@@ -128,8 +128,9 @@ def _files(names: tuple[str, ...], recipes: Mapping[str, Recipe]) -> list[Path]:
     """The files of the named recipes, and those that all recipes share, as relative paths. Results of recipes are left out."""
     folder = recipes_folder()
     files = [path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".pyc"]
-    files = [file for file in files if not {"runs", "outputs"} & {*file.parts}]
-    return [file for file in files if _owner(file, recipes) in (*names, None)]
+    return [
+        file for file in files if not {"runs", "outputs"} & {*file.parts} and _owner(file, recipes) in (*names, None)
+    ]
 
 
 def _owner(file: Path, recipes: Mapping[str, Recipe]) -> str | None:
