@@ -394,6 +394,8 @@ def test_api_keys_and_rate_limits_are_enforced(folder, model, tmp_path):
         body = {"text": LINES[0]}
         assert server.ask("POST", "/v1/translate", body)[0] == 403
         assert server.ask("POST", "/v1/translate", body, authorization="Bearer wrong")[0] == 403
+        status, content, headers = server.ask("POST", "/v1/chat/completions", {}, authorization="Bearer wrong")
+        assert (status, content["error"]["code"], headers["www-authenticate"]) == (401, "invalid_api_key", "Bearer")
         ways = [({}, {"authorization": "Bearer secret"}), ({}, {"x_api_key": "secret"}), ({"api_key": "secret"}, {})]
         for fields, headers in ways:
             assert server.ask("POST", "/v1/translate", body | fields, **headers)[0] == 200

@@ -17,7 +17,7 @@ from typing import Final
 
 from nmt.errors import UserError, one_line, quoted
 from nmt.extensions.serve.options import ServeOptions
-from nmt.extensions.serve.problems import ProblemError
+from nmt.extensions.serve.problems import ProblemError, UnknownKeyError
 from nmt.files import read_bytes
 from nmt.log import log
 
@@ -100,7 +100,7 @@ class Gate:
     def check_key(self, key: str) -> None:
         """Raise ProblemError for an unknown key."""
         if self._keys and not any([hmac.compare_digest(key.encode(), known) for known in self._keys]):
-            raise ProblemError(403, "the API key is missing or unknown")
+            raise UnknownKeyError
 
     def check(self, key: str, client: str) -> None:
         """Raise ProblemError for an unknown key, or for too many requests."""

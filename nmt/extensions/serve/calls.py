@@ -23,7 +23,7 @@ from nmt.extensions.serve.access import Gate
 from nmt.extensions.serve.events import ERROR_EVENT, EventStream, json_event
 from nmt.extensions.serve.metrics import Metrics
 from nmt.extensions.serve.options import ServeOptions
-from nmt.extensions.serve.problems import ProblemError
+from nmt.extensions.serve.problems import ProblemError, UnknownKeyError
 from nmt.log import log
 
 MAX_FIELDS: Final = 10_000  # limit per form
@@ -166,6 +166,7 @@ class Endpoint:
 
     protocol: name of the protocol in the metrics
     shape: makes the body of an error
+    key_status: HTTP status for an unknown key
     is_open: whether requests without a key are accepted
     """
 
@@ -175,6 +176,7 @@ class Endpoint:
     protocol: str
     handler: Handler
     shape: Shape
+    key_status: int
     is_open: bool = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -193,6 +195,8 @@ class Endpoint:
                 response = answered if isinstance(answered, Response) else json_response(answered)
         except (Exception, asyncio.CancelledError) as error:  # a server that is stopping cancels slow requests
             problem = problem_of(error, f"request {number}", self.options.timeout)
+            if isinstance(problem, UnknownKeyError):
+                problem = UnknownKeyError(self.key_status)
             content = self.shape(problem.status, str(problem))
             response = json_response(content, problem.status, problem.headers)
             last_event = json_event(content, ERROR_EVENT)

@@ -16,6 +16,13 @@ class ProblemError(Exception):
         self.status, self.headers = status, headers
 
 
+class UnknownKeyError(ProblemError):
+    """The error for a request without a known API key. Protocols have different statuses for it."""
+
+    def __init__(self, status: int = 403) -> None:
+        super().__init__(status, "the API key is missing or unknown", {"WWW-Authenticate": "Bearer"})
+
+
 def busy(seconds: float) -> ProblemError:
     """The error for a full queue. seconds: expected time until the queue has space again"""
     return ProblemError(

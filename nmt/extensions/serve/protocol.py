@@ -19,10 +19,12 @@ class ClientProtocol(ABC):
     """Converts clients' requests to calls to the service, and its translations to responses.
 
     prefixes: paths whose clients expect the protocol's error format, with all paths below, besides those of its routes
+    key_status: HTTP status of the response to a request without a known API key
     """
 
     part_name: ClassVar[str]
     prefixes: ClassVar[Sequence[str]] = ()
+    key_status: ClassVar[int] = 403
 
     def __init__(self, options: Any, service: Service) -> None:
         self.options, self.service = options, service
@@ -42,5 +44,5 @@ class ClientProtocol(ABC):
         is_open: whether requests without a key are accepted
         name: name in the metrics; by default the protocol's name
         """
-        endpoint = self.service.endpoint(name or self.part_name, handler, self.error, is_open)
+        endpoint = self.service.endpoint(name or self.part_name, handler, self.error, self.key_status, is_open)
         return Route(path, endpoint, methods=methods or ("GET", "POST"))

@@ -24,8 +24,9 @@ from nmt.extensions.serve.protocols.options import OpenAIOptions
 from nmt.extensions.serve.service import SENTENCES, Service
 from nmt.translate.requests import Request
 
+UNAUTHORIZED: Final = 401  # HTTP status
 ERROR_CODES: Final = {  # by HTTP status
-    403: "invalid_api_key",
+    UNAUTHORIZED: "invalid_api_key",
     404: "model_not_found",
     413: "context_length_exceeded",
     429: "rate_limit_exceeded",
@@ -109,6 +110,7 @@ class OpenAI(ClientProtocol):
     """The part of OpenAI's protocol that chat programs need."""
 
     prefixes = ("/v1",)
+    key_status = UNAUTHORIZED
 
     def __init__(self, options: ServeOptions, service: Service) -> None:
         super().__init__(options, service)
