@@ -87,21 +87,25 @@ write() {
     mv "$file.partial" "$file"
 }
 
-# scores HYPOTHESIS REFERENCE [FLAG...]: write the BLEU of a file of translations to HYPOTHESIS.json.
-scores() {
-    local hypothesis=$1 reference=$2
-    shift 2
-    [[ $hypothesis.json -nt $hypothesis ]] || write "$hypothesis.json" \
-        "${nmt[@]}" evaluate --hypothesis "$hypothesis" --reference "$reference" --metrics bleu --json "$@"
+# translate_sets FOLDER: with FOLDER/model, translate the development and test sets to FOLDER/valid and FOLDER/test, and write the
+# BLEU of each to a .json file next to it. The recipe sets valid and test (prefixes of text), src, trg, search (flags) and tokenize.
+translate_sets() {
+    local set output
+    for set in valid test; do
+        output=$1/$set
+        # shellcheck disable=SC2154
+        step "$output" "${nmt[@]}" translate --model "$1/model" --input "${!set}.$src" --output "$output" "${search[@]}"
+        [[ $output.json -nt $output ]] || write "$output.json" \
+            "${nmt[@]}" evaluate --hypothesis "$output" --reference "${!set}.$trg" --metrics bleu --json --tokenize "$tokenize"
+    done
 }
 
-# against OUTPUT BASELINE HYPOTHESIS REFERENCE [FLAG...]: write a paired bootstrap test of two files of translations to OUTPUT.
+# against OUTPUT BASELINE FOLDER: write a paired bootstrap test of the translations of the test set in two folders to OUTPUT.
 against() {
-    local output=$1 baseline=$2 hypothesis=$3 reference=$4
-    shift 4
-    [[ $output -nt $baseline && $output -nt $hypothesis ]] || write "$output" \
-        "${nmt[@]}" evaluate --hypothesis "$baseline" "$hypothesis" --reference "$reference" --metrics bleu \
-        --significance bootstrap --json "$@"
+    # shellcheck disable=SC2154
+    [[ $1 -nt $2/test && $1 -nt $3/test ]] || write "$1" \
+        "${nmt[@]}" evaluate --hypothesis "$2/test" "$3/test" --reference "$test.$trg" --metrics bleu \
+        --significance bootstrap --json --tokenize "$tokenize"
 }
 
 # curves RUN...: draw the development perplexity of runs to $work/valid_ppl.svg.

@@ -31,6 +31,7 @@ read -ra methods <<<"${METHODS:-r-drop subword-sampling ema risk back-translatio
 read -ra seeds <<<"${SEEDS:-1 2 3}"
 read -ra method_seeds <<<"${METHOD_SEEDS:-1 2}"
 valid=$work/text/val.lc.norm.tok test=$work/text/test_2016_flickr.lc.norm.tok train=$work/text/train.lc.norm.tok
+src=en trg=de tokenize=none search=(--beam-size 5 --length-penalty average --alpha 1)
 flags=("$@")
 declare -A rows=() # name of a row -> WORK's folders, see tables.py
 names=()           # of the rows, in order
@@ -43,15 +44,6 @@ train() {
 # average NAME COUNT: average the last checkpoints of $work/NAME.
 average() {
     step "$work/$1/model" "${nmt[@]}" average --run "$work/$1/run" --last "$2" --output "$work/$1/model"
-}
-# translate NAME: translate the development and test sets, and score the translations.
-translate() {
-    local folder=$work/$1 set
-    for set in valid test; do
-        step "$folder/$set" "${nmt[@]}" translate --model "$folder/model" --input "${!set}.en" --output "$folder/$set" \
-            --beam-size 5 --length-penalty average --alpha 1
-        scores "$folder/$set" "${!set}.de" --tokenize none
-    done
 }
 # row NAME FOLDERS: add a seed to a row, and write the table of all rows so far.
 row() {
@@ -74,7 +66,7 @@ at() {
         awk -F update- -v most="$2" -v every="$every" '$NF + 0 <= most + 0 && $NF % every == 0 { print $NF "\t" $0 }' |
         sort -n | tail -n "$last" | cut -f 2)
     step "$work/$model/model" "${nmt[@]}" average --checkpoint "${chosen[@]}" --output "$work/$model/model"
-    translate "$model"
+    translate_sets "$work/$model"
 }
 # seconds FOLDER...: print the CPU time of the trainings and of the translations of training text in these folders.
 seconds() {
@@ -85,26 +77,26 @@ seconds() {
 compare() {
     local name=$1 plain=$2 done_updates=$3 model time
     at "$plain" "$done_updates"
-    against "$work/$name/against-same-updates.json" "$work/$model/test" "$work/$name/test" "$test.de" --tokenize none
+    against "$work/$name/against-same-updates.json" "$work/$model" "$work/$name"
     time=$(awk -v all="$(seconds "$name" "${@:4}")" -v base="$(seconds "$plain")" -v updates="$updates" \
         -v every="$every" 'BEGIN {
         near = int(all / base * updates / every + 0.5) * every
         print (near < updates ? updates : (near > 2 * updates ? 2 * updates : near)) }')
     at "$plain" "$time"
-    against "$work/$name/against-same-CPU-time.json" "$work/$model/test" "$work/$name/test" "$test.de" --tokenize none
+    against "$work/$name/against-same-CPU-time.json" "$work/$model" "$work/$name"
 }
 # continued NAME DATA SEED FLAG...: continue a training to twice as many updates, and keep all its checkpoints.
 continued() {
     train "$1-longer" "$2" --max-updates "$((2 * updates))" --keep-last 0 --seed "$3" --init-state all \
         --init-from "$work/$1/run/checkpoints/update-$updates" "${@:4}"
     average "$1-longer" "$last"
-    translate "$1-longer"
+    translate_sets "$work/$1-longer"
 }
 # method NAME SEED COUNT FLAG...: train with more flags, average COUNT checkpoints, and compare with `base`.
 method() {
     train "$1-$2" "$work/data" --max-updates "$updates" --keep-last "$3" --seed "$2" "${@:4}"
     average "$1-$2" "$3"
-    translate "$1-$2"
+    translate_sets "$work/$1-$2"
     compare "$1-$2" "base-$2" "$updates"
     row "$1" "$1-$2"
 }
@@ -113,7 +105,7 @@ risk() {
     train "risk-$1" "$work/data" --config "$here/risk.toml" --init-from "$work/base-$1/model" --max-updates "$risk_updates" \
         --keep-last "$last" --save-every "$(((risk_updates + 7) / 8))u" --seed "$1"
     average "risk-$1" "$last"
-    translate "risk-$1"
+    translate_sets "$work/risk-$1"
     compare "risk-$1" "base-$1" "$((updates + (risk_updates + every / 2) / every * every))" "base-$1"
     row risk "risk-$1+base-$1"
 }
@@ -126,10 +118,10 @@ back_translation() {
     TRAIN=$half VALID=$valid TEST=$test MONO=$work/text/mono.de WORK=$work/$back CONFIG=$here/settings.toml LAST=$last \
         VOCAB_SIZE=${VOCAB_SIZE:-5000} PREPARE="--normalization none ${PREPARE:-}" TOKENIZE=none \
         bash "$here/../back-translation/run.sh" --max-updates "$updates" --save-every "${every}u" --seed "$1" "${flags[@]}" >&2
-    translate "$back"
+    translate_sets "$work/$back"
     train "half-$1" "$work/$back/data" --data-weights pairs=1 --max-updates "$updates" --keep-last "$last" --seed "$1"
     average "half-$1" "$last"
-    translate "half-$1"
+    translate_sets "$work/half-$1"
     row half "half-$1"
     continued "half-$1" "$work/$back/data" "$1" --data-weights pairs=1
     row "half, longer" "half-$1-longer+half-$1"
@@ -142,14 +134,14 @@ ONLY_DATA=yes WORK=$work PROTOCOL=tokenised TESTS=test_2016_flickr TARGET_LANG=d
 for seed in "${seeds[@]}"; do
     train "base-$seed" "$work/data" --max-updates "$updates" --keep-last "$last" --seed "$seed"
     average "base-$seed" "$last"
-    translate "base-$seed"
+    translate_sets "$work/base-$seed"
     row base "base-$seed"
 done
 for seed in "${seeds[@]}"; do
     folder=$work/base-$seed-last
     step "$folder/model" "${nmt[@]}" average --run "$work/base-$seed/run" --last 1 --output "$folder/model"
     ln -sfn "../base-$seed/run" "$folder/run"
-    translate "base-$seed-last"
+    translate_sets "$work/base-$seed-last"
     row "base, last" "base-$seed-last+base-$seed"
 done
 for seed in "${method_seeds[@]}"; do

@@ -27,7 +27,7 @@ paper) settings=(--preset transformer-parsing --config "$here/paper.toml") vocab
 esac
 case $form in
 brackets) prepare=() tags=${TAGS:+--tags} search=(--decoder tree-beam --beam-size 21 --alpha 0.3 --max-len-b 300) pairs="" ;;
-pairs) prepare=(--subword none) tags=--tags search=(--decoder pair-beam --beam-size 4 --alpha 0 --max-len-b 0) pairs=.pairs ;;
+pairs) prepare=(--subword none) tags=--tags search=(--decoder pair-beam --beam-size 21 --alpha 0 --max-len-b 0) pairs=.pairs ;;
 *) echo "FORM is '$form', but must be pairs or brackets" >&2 && exit 2 ;;
 esac
 trees=${TREES:-$work/trees} published='91.3/92.7 WSJ'

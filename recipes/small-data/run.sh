@@ -36,6 +36,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 : "${TRAIN:?name the prefix of the training text}" "${VALID:?}" "${TEST:?}"
 work=${WORK:-$PWD/runs/small-data} config=${CONFIG:-$here}
 src=${SOURCE_LANG:-en} trg=${TARGET_LANG:-de}
+valid=$VALID test=$TEST tokenize=${TOKENIZE:-13a}
 tag="<2$src>" samples=${SAMPLES:-4} seed=${SEED:-1}
 read -ra seeds <<<"${SEEDS:-1 2 3}"
 words blind "${BLIND:-}"
@@ -59,13 +60,7 @@ model() {
     step "$folder/model" "${nmt[@]}" train --data "$data" --output "$folder/run" --config "$config/settings.toml" \
         --config "$settings" --keep-last "${LAST:-4}" "$@"
     step "$folder/model" "${nmt[@]}" average --run "$folder/run" --last "${LAST:-4}" --output "$folder/model"
-    translate "$VALID" "$folder/valid" --model "$folder/model"
-    translate "$TEST" "$folder/test" --model "$folder/model"
-}
-# translate TEXT OUTPUT FLAG...: translate TEXT.$src, and write the score next to the translation.
-translate() {
-    step "$2" "${nmt[@]}" translate --input "$1.$src" --output "$2" "${search[@]}" "${@:3}"
-    scores "$2" "$1.$trg" --tokenize "${TOKENIZE:-13a}"
+    translate_sets "$folder"
 }
 # table NAME=FOLDER...: add a row, and write the table of all rows so far.
 table() {
@@ -156,8 +151,7 @@ done
 
 model plain round-1 plain.toml --data-weights "pairs=1" --seed "${SEED:-1}" "$@"
 for seed in "${seeds[@]}"; do
-    against "$work/final-$seed/against-plain.json" "$work/plain/test" "$work/final-$seed/test" "$TEST.$trg" \
-        --tokenize "${TOKENIZE:-13a}"
+    against "$work/final-$seed/against-plain.json" "$work/plain" "$work/final-$seed"
 done
 IFS=, && finals=("final, mean=${finals[*]}") && unset IFS
 rows+=("${finals[@]}")

@@ -22,14 +22,15 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 work=${WORK:-$PWD/runs/table3} last=${LAST:-5} updates=${UPDATES:-2400}
 read -ra rows <<<"${ROWS:-a-h1 a-h4 a-h16 a-h32 b-dk16 b-dk32 c-n2 c-n4 c-n8 c-d256 c-d1024 c-ff1024 c-ff4096 d-dropout0 d-dropout2 \
 d-smoothing0 d-smoothing2 e-learned big}"
-text=$work/text
+valid=$work/text/val.lc.norm.tok test=$work/text/test_2016_flickr.lc.norm.tok src=en trg=de tokenize=none
+search=(--beam-size 4 --length-penalty gnmt --alpha 0.6)
 plots=yes
 "$python" -c "import matplotlib" 2>/dev/null || plots=
 [[ -n $plots ]] || echo "no figure: matplotlib is not installed" >&2
 
 # model ROW SEED FLAG...: train, average, translate the development and test sets, and write the table of all finished models.
 model() {
-    local folder=$work/$1-$2 row=$1 seed=$2 most=$updates set name
+    local folder=$work/$1-$2 row=$1 seed=$2 most=$updates
     shift 2
     [[ $row != big ]] || most=$((3 * updates))
     mkdir -p "$folder"
@@ -37,13 +38,8 @@ model() {
     step "$folder/model" "${nmt[@]}" train --data "$work/data" --output "$folder/run" --config "$here/settings.toml" \
         --config "$folder/row.toml" --max-updates "$most" --keep-last "$last" --seed "$seed" "$@"
     step "$folder/model" "${nmt[@]}" average --run "$folder/run" --last "$last" --output "$folder/model"
-    for set in valid=val test=test_2016_flickr; do
-        name=${set%%=*} set=$text/${set#*=}.lc.norm.tok
-        step "$folder/$name" "${nmt[@]}" translate --model "$folder/model" --input "$set.en" --output "$folder/$name" \
-            --beam-size 4 --length-penalty gnmt --alpha 0.6
-        scores "$folder/$name" "$set.de" --tokenize none
-    done
-    [[ $row == base ]] || against "$folder/against-base.json" "$work/base-$seed/test" "$folder/test" "$set.de" --tokenize none
+    translate_sets "$folder"
+    [[ $row == base ]] || against "$folder/against-base.json" "$work/base-$seed" "$folder"
     local finished=("$work"/*/test.json)
     write "$work/report.json" "${nmt[@]}" report "${finished[@]/%test.json/run}" --json
     write "$work/table.md" "$python" "$here/table3.py" table --work "$work" ${plots:+--plot}
