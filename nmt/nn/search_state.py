@@ -60,4 +60,4 @@ class State:
     def keep(self, sentences: Tensor, rows: Tensor) -> None:
         """Keep only these sentences (B',) and hypotheses (N',), in this order."""
         self.sentences = {name: tensor.index_select(0, sentences) for name, tensor in self.sentences.items()}
-        self.reorder(rows)
+        State.reorder(self, rows)  # a subclass keeps its own parts

@@ -17,15 +17,17 @@ Mean = Literal["log-probabilities", "probabilities"]
 
 @dataclass
 class EnsembleState(State):
-    """The search state of an ensemble: one state per model."""
+    """The search state of an ensemble: one state per model, besides what a search stores itself."""
 
     parts: list[State] = field(default_factory=list)
 
     def reorder(self, rows: Tensor) -> None:
+        super().reorder(rows)
         for part in self.parts:
             part.reorder(rows)
 
     def keep(self, sentences: Tensor, rows: Tensor) -> None:
+        super().keep(sentences, rows)
         for part in self.parts:
             part.keep(sentences, rows)
 

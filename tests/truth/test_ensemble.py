@@ -8,7 +8,7 @@ import torch
 from nmt import registry
 from nmt.batch import Batch
 from nmt.decoders.beam import Beam, BeamOptions
-from nmt.models.base import Vocabularies
+from nmt.models.base import SearchScorer, Vocabularies
 from nmt.models.transformer import Transformer
 from nmt.symbols import BOS, EOS, PAD, UNK
 from nmt.translate.ensemble import Ensemble
@@ -82,6 +82,25 @@ def test_an_ensemble_translates_the_same_alone_and_in_a_batch():
         assert [each.tokens for each in ones] == [each.tokens for each in alone]
         assert [each.score for each in ones] == pytest.approx([each.score for each in alone], abs=1e-4)
         assert all(token >= UNK for each in ones for token in each.tokens)
+
+
+def test_what_a_search_stores_in_the_state_of_an_ensemble_follows_the_hypotheses():
+    together = Ensemble([model(*which) for which in MODELS])
+
+    def start(source):
+        state = together.start(source)
+        state.hypotheses["read"] = torch.zeros(len(source), V, dtype=torch.bool)
+        return state
+
+    def step(tokens, state):
+        read = state.hypotheses.pop("read").scatter(1, tokens[:, None], True)
+        log_probs, state = together.step(tokens, state)
+        state.hypotheses["read"] = read
+        return log_probs.masked_fill(read, -math.inf), state
+
+    search = Beam(BeamOptions(n_best=4, beam_size=4, max_len_a=0, max_len_b=12))
+    for hypotheses in search.search(SearchScorer(start, step), SOURCE.repeat(4, 1)):
+        assert all(len(set(each.tokens)) == len(each.tokens) for each in hypotheses)
 
 
 def test_a_model_is_prepared_once_for_a_search_and_not_for_each_step(monkeypatch):
