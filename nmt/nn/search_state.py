@@ -59,5 +59,9 @@ class State:
 
     def keep(self, sentences: Tensor, rows: Tensor) -> None:
         """Keep only these sentences (B',) and hypotheses (N',), in this order."""
+        self.keep_sentences(sentences)
+        self.reorder(rows)
+
+    def keep_sentences(self, sentences: Tensor) -> None:
+        """Keep only the tensors of these sentences (B',), but all hypotheses."""
         self.sentences = {name: tensor.index_select(0, sentences) for name, tensor in self.sentences.items()}
-        State.reorder(self, rows)  # a subclass keeps its own parts

@@ -26,10 +26,10 @@ class EnsembleState(State):
         for part in self.parts:
             part.reorder(rows)
 
-    def keep(self, sentences: Tensor, rows: Tensor) -> None:
-        super().keep(sentences, rows)
+    def keep_sentences(self, sentences: Tensor) -> None:
+        super().keep_sentences(sentences)
         for part in self.parts:
-            part.keep(sentences, rows)
+            part.keep_sentences(sentences)
 
 
 class Ensemble(nn.Module):

@@ -145,8 +145,7 @@ done | sort -g | sed -n "$(((${#seeds[@]} + 1) / 2))s/.* //p")
 for source in "${blind[@]}"; do
     name=$(basename "$source")
     name=$work/blind/${name%%.*}.$trg
-    step "$name" "${nmt[@]}" translate --model "$work/$middle/model" --input "$(realpath "$source")" --output "$name" \
-        "${search[@]}"
+    write_text "$middle" "$(realpath "$source")" "$name" "${search[@]}"
 done
 
 model plain round-1 plain.toml --data-weights "pairs=1" --seed "${SEED:-1}" "$@"
