@@ -52,6 +52,10 @@ VARIANTS["transformer of RMS norms, gated units, rotary positions and two heads 
         "kv_heads": 2,
     },
 )
+VARIANTS["transformer of sinusoids and rotary positions"] = (
+    "transformer",
+    SMALL["transformer"] | {"positions": "sinusoidal-rotary"},
+)
 VARIANTS["transformer of relative positions by head and one head of keys"] = (
     "transformer",
     RELATIVE | {"relative_heads": "separate", "kv_heads": 1},

@@ -187,7 +187,8 @@ def test_it_is_listed_and_its_options_are_flags_that_only_its_file_adds(part, ca
 
 def test_a_stand_in_component_is_activated_only_by_its_options(call):
     assert registry.selected("mixer", "self-attention", TransformerOptions()).name == "self-attention"
-    for values in ({"kv_heads": 2}, {"attention_window": 3}, {"positions": "relative"}, {"positions": "rotary"}):
+    positions = [{"positions": name} for name in ("relative", "rotary", "sinusoidal-rotary")]
+    for values in ({"kv_heads": 2}, {"attention_window": 3}, *positions):
         assert registry.selected("mixer", "self-attention", TransformerOptions(**values)).name == "attention-variants"
         assert registry.selected("mixer", "ssru", TransformerOptions(**values)).name == "ssru"
     refused = call("train", "--data=d", "--output=o", "--decoder-autoregression=attention-variants", "--dump-config")

@@ -95,6 +95,24 @@ def test_self_attention_with_rotary_positions_is_attention_over_rotated_queries_
         torch.testing.assert_close(weights[0][:, head], scores.softmax(-1))
 
 
+def test_sinusoidal_rotary_positions_are_both_in_the_embeddings_and_in_self_attention():
+    both, paper, rotary = (build(positions=name) for name in ("sinusoidal-rotary", "sinusoidal", "rotary"))
+    both.load_state_dict(paper.state_dict())
+    rotary.load_state_dict(paper.state_dict())
+    torch.testing.assert_close(both.source_positions(3, 5), paper.source_positions(3, 5))
+    one, _ = embedded_and_attended(both)
+    torch.testing.assert_close(one, embedded_and_attended(paper)[0])
+    torch.testing.assert_close(embedded_and_attended(both)[1], embedded_and_attended(rotary)[1])
+    assert (embedded_and_attended(both)[1] - embedded_and_attended(paper)[1]).abs().max() > 1e-3
+
+
+def embedded_and_attended(model):
+    """The embedding of a sentence, and the first self-attention of fixed states."""
+    vectors, states = random(1, 5, model.width).float(), random(1, 5, model.width, seed=3).float()
+    embedded = model.eval().embed(vectors, model.source_positions(0, 5))
+    return embedded, model.encoder_layers[0].self_attention(states)
+
+
 def repeated(weight, heads, groups, width):
     """The rows of a projection to G heads, each repeated for the heads that share it."""
     return weight.unflatten(0, (groups, width)).repeat_interleave(heads // groups, 0).flatten(0, 1)

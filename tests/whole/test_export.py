@@ -110,7 +110,8 @@ def test_any_two_settings_of_a_transformer_are_exported_together():
     for name, found in zip(COLUMNS, settings, strict=True):
         if name not in ("heads", "joint"):
             annotation = types[name]
-            assert found == set(get_args(annotation) or (True, False)) - {"relative", "rotary"}  # rejected, see below
+            rejected = {"relative", "rotary", "sinusoidal-rotary"}  # see below
+            assert found == set(get_args(annotation) or (True, False)) - rejected
     for one, other in combinations(range(len(COLUMNS)), 2):
         never = {("all", False)} if (COLUMNS[one], COLUMNS[other]) == ("tie", "joint") else set()
         assert {(row[one], row[other]) for row in SHAPES} == set(product(settings[one], settings[other])) - never
@@ -327,6 +328,7 @@ def test_models_unsupported_by_ctranslate2_are_rejected_with_the_reason(export, 
     assert "with --kv-heads 2, CTranslate2 needs heads" in reason(wide)
     assert "are named '</s>'" in reason(make_model(tmp_path / "words", words=("</s>",)))
     assert "relative positions cannot" in reason(make_model(tmp_path / "relative", positions="relative"))
+    assert "--positions sinusoidal-rotary" in reason(make_model(tmp_path / "both", positions="sinusoidal-rotary"))
     assert "--attention-window 3" in reason(make_model(tmp_path / "window", attention_window=3))
     assert "in reverse order" in reason(make_model(tmp_path / "turned", right_to_left=True))
     (tmp_path / "plugin.py").write_text(PLUGIN)

@@ -594,6 +594,7 @@ def test_models_that_the_other_toolkit_cannot_compute_are_rejected(data, tmp_pat
         ),
         "relative": (["--positions=relative"], "huggingface", "--positions relative"),
         "rotary": (["--positions=rotary"], "huggingface", "--positions rotary"),
+        "both positions": (["--positions=sinusoidal-rotary"], "huggingface", "--positions sinusoidal-rotary"),
         "rms": (["--norm=rms"], "marian", "--norm rms"),
         "glu": (["--ffn=glu"], "marian", "--ffn glu"),
         "kv": (["--kv-heads=1"], "huggingface", "--kv-heads"),

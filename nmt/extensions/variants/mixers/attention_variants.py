@@ -15,6 +15,7 @@ from nmt import register
 from nmt.extensions.variants.mixers.options import AttentionVariantOptions
 from nmt.extensions.variants.nn.relative import RelativePositions, RelativeShape
 from nmt.extensions.variants.nn.rotary import rotated, rotations
+from nmt.extensions.variants.positions.options import ROTARY
 from nmt.mixers.base import MixerStep, Past
 from nmt.mixers.self_attention import Entries, SelfAttention
 from nmt.nn.attention import (
@@ -57,7 +58,7 @@ class VariedSelfAttention(SelfAttention):
             self.relative = RelativePositions(relative_shape, *sizes)
         self.queries_keys_values = self.projection(*self.parts)
         self.window: int | None = o.attention_window
-        self.is_rotary: bool = o.positions == "rotary"
+        self.is_rotary: bool = o.positions in ROTARY
 
     @classmethod
     def decoder_shape(cls, options: Any, shape: AttentionShape) -> AttentionShape:

@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 from nmt import options_class
+from nmt.extensions.variants.positions.options import ROTARY
 from nmt.models.options import TransformerOptions
 from nmt.options import size_opt
 
@@ -22,7 +23,7 @@ class AttentionVariantOptions:
 
     def is_active(self) -> bool:
         """Whether these options, or positions inside self-attention, require a mixer other than the paper's."""
-        by_positions = isinstance(self, TransformerOptions) and self.positions in ("relative", "rotary")
+        by_positions = isinstance(self, TransformerOptions) and self.positions in ("relative", *ROTARY)
         return by_positions or self.kv_heads is not None or self.attention_window is not None
 
     def __post_init__(self) -> None:
@@ -30,7 +31,7 @@ class AttentionVariantOptions:
             return
         if self.kv_heads is not None and self.heads % self.kv_heads:
             raise ValueError(f"--kv-heads {self.kv_heads}: must divide --heads {self.heads}")
-        if self.positions == "rotary" and (width := self.d_k or self.d_model // self.heads) % 2:
+        if self.positions in ROTARY and (width := self.d_k or self.d_model // self.heads) % 2:
             raise ValueError(
-                f"--positions rotary: heads must have an even width, not {width} (change --d-k or --heads)"
+                f"--positions {self.positions}: heads must have an even width, not {width} (change --d-k or --heads)"
             )

@@ -1,9 +1,11 @@
 """The options of positions in self-attention. Imports no torch, so that `--help` is fast."""
 
-from typing import Literal
+from typing import Final, Literal
 
 from nmt import opt, options_class
 from nmt.options import size_opt
+
+ROTARY: Final = ("rotary", "sinusoidal-rotary")  # values of --positions with rotations in self-attention
 
 
 @options_class

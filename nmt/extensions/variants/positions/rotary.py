@@ -3,6 +3,7 @@
 from nmt import register
 from nmt.options import NoOptions
 from nmt.positions.base import PositionEncoding
+from nmt.positions.sinusoidal import SinusoidalPositions
 
 
 @register("positions", "rotary", NoOptions)
@@ -11,3 +12,8 @@ class PositionsOfRotations(PositionEncoding):
 
     def __init__(self, options: object, width: int) -> None:
         super().__init__()
+
+
+@register("positions", "sinusoidal-rotary", NoOptions)
+class SinusoidsAndRotations(SinusoidalPositions):
+    """Both sinusoids in the embeddings and rotations in self-attention: attention sees places, and also distances."""
