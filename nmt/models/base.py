@@ -49,12 +49,14 @@ class Output(NamedTuple):
     extra_losses: auxiliary losses by name, which are added to the criterion's loss
     reported: statistics by name, which are only logged
     attention: (B, T, S) weights of the source positions; each row sums to 1; None if the model has no attention
+    memory: (B, S, D) an encoder's output at each source position, in the space of the features; None if there is none
     """
 
     features: Tensor
     extra_losses: Mapping[str, Term]
     reported: Mapping[str, Term] = {}
     attention: Tensor | None = None
+    memory: Tensor | None = None
 
     @classmethod
     def of_parts(cls, features: Tensor, parts: Sequence[ExtraLosses], count: Tensor) -> "Output":

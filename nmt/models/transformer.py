@@ -102,7 +102,7 @@ class Transformer(Model):
         """See Model. Computes all target positions at once (section 3.1)."""
         mask, target, attention = self._visible(batch.source), batch.target_input, None  # (B, 1, 1, S), (B, T)
         with collecting() as losses:
-            memory = self._encode(batch.source, mask)  # (B, S, D)
+            memory = self.encode(batch.source, mask)  # (B, S, D)
             states = self.embed(self.target_embedding(target), self.target_positions(0, target.shape[1]))  # (B, T, D)
             with at_tokens(predicting_positions(target) if self.auxiliary_losses else None):
                 for i, layer in enumerate(self.decoder_layers):
@@ -110,10 +110,11 @@ class Transformer(Model):
                         states = layer(states, mask, memory)
                     attention = weights[-1].mean(1) if weights else attention  # to the memory, mean of heads: (B, T, S)
         output = Output.of_parts(self.decoder_norm(states), losses, batch.num_target_tokens)
-        return output._replace(attention=attention)
+        return output._replace(attention=attention, memory=memory)
 
-    def _encode(self, source: Tensor, mask: Tensor) -> Tensor:
-        """Encode the source: source (B, S), mask (B, 1, 1, S) -> memory (B, S, D)"""
+    def encode(self, source: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Encode the source: (B, S) -> memory (B, S, D). mask: (B, 1, 1, S), by default all tokens that attention sees"""
+        mask = self._visible(source) if mask is None else mask
         states = self.embed(self.source_embedding(source), self.source_positions(0, source.shape[1]))  # (B, S, D)
         with at_tokens(token_positions(source) if self.auxiliary_losses else None):
             for layer in self.encoder_layers:
@@ -158,7 +159,7 @@ class Transformer(Model):
     def start(self, source: Tensor) -> State:
         """See Scorer. The state holds each layer's keys and values of the memory, and the past of each mixer."""
         mask = self._visible(source)  # (B, 1, 1, S)
-        memory = self._encode(source, mask)
+        memory = self.encode(source, mask)
         padding_bias = mask.new_zeros(mask.shape, dtype=torch.float32).masked_fill_(~mask, -math.inf)  # (B, 1, 1, S)
         groups = self.decoder_layers[0].cross_attention.shape.groups
         sentences = {"padding_bias": padding_bias.expand(-1, groups, -1, -1)}

@@ -7,7 +7,7 @@
 # FORM: how a tree is written: pairs (two tokens per word, see pairs.py; the default of transformer) or brackets.
 # PARSE: a file of sentences without trees, plain or .gz, with a space between words; the trees are written to WORK/MODEL/parsed.trees.
 # Variables: WORK (output folder, by default runs/parsing), NMT (the command, by default nmt), PYTHON (a Python that has nmt),
-# VOCAB_SIZE (of words), LAST (checkpoints to average), TAGS=1 (keep the tags of all words in brackets), TRAIN and TEST (numbers of
+# SEEDS ("1"; with several, the trees are those of an ensemble), VOCAB_SIZE (of words), LAST (checkpoints to average), TAGS=1 (keep the tags of all words in brackets), TRAIN and TEST (numbers of
 # trees that grammar.py makes).
 # Flags go to nmt train: `MODEL=paper TREES=wsj run.sh --device cuda`. To resume after an interruption, run the script again: it
 # skips each step whose output exists, and stops at an output that was made with other settings.
@@ -30,6 +30,7 @@ brackets) prepare=() tags=${TAGS:+--tags} search=(--decoder tree-beam --beam-siz
 pairs) prepare=(--subword none) tags=--tags search=(--decoder pair-beam --beam-size 21 --alpha 0 --max-len-b 0) pairs=.pairs ;;
 *) echo "FORM is '$form', but must be pairs or brackets" >&2 && exit 2 ;;
 esac
+[[ $size-$form != transformer-pairs ]] || search+=(--plugin "$here/encoder_share.py" --encoder-share 0.5)
 trees=${TREES:-$work/trees} published='91.3/92.7 WSJ'
 if [[ -z ${TREES:-} ]]; then
     step "$trees/train.trees" "$python" "$here/grammar.py" --train "${TRAIN:-8000}" --test "${TEST:-500}" --output "$trees"
@@ -37,7 +38,8 @@ if [[ -z ${TREES:-} ]]; then
 fi
 [[ -z $pairs ]] || vocabulary=16000 length=512 # whole words, and two tokens for each
 text=$work/text-$form folder=$work/$size-$form
-data=$folder/data model=$folder/model
+data=$folder/data models=()
+read -ra seeds <<<"${SEEDS:-1}"
 
 # as_pairs NAME: write the words and trees of a set with two tokens per word, if FORM is pairs.
 as_pairs() {
@@ -46,7 +48,7 @@ as_pairs() {
 # parse NAME: write the trees of a set, in brackets to NAME.tree and with their words to NAME.trees.
 parse() {
     local output=$folder/$1
-    step "$output$pairs.tree" "${nmt[@]}" translate --model "$model" --input "$text/$1$pairs.words" --output "$output$pairs.tree" \
+    step "$output$pairs.tree" "${nmt[@]}" translate "${models[@]}" --input "$text/$1$pairs.words" --output "$output$pairs.tree" \
         --plugin "$here/tree_beam.py" "${search[@]}" --max-len-a 1
     [[ -z $pairs ]] || step "$output.tree" "$python" "$here/pairs.py" read "$output.pairs.tree" "$output.tree"
     step "$output.trees" "$python" "$here/trees.py" restore "$text/$1.words" "$output.tree" "$output.trees"
@@ -65,9 +67,12 @@ step "$data" "${nmt[@]}" prepare --source-lang words --target-lang tree --train 
     --no-joint-vocabulary --vocab-size "${VOCAB_SIZE:-$vocabulary}" --normalization nfkc --target-normalization none \
     --target-subword none --max-length "$length" "${prepare[@]}" \
     --column "alignment:links=$text/train$pairs.align" --output "$data"
-step "$model" "${nmt[@]}" train --data "$data" --output "$folder/run" "${settings[@]}" \
-    --keep-last "${LAST:-5}" "$@"
-step "$model" "${nmt[@]}" average --run "$folder/run" --last "${LAST:-5}" --output "$model"
+for seed in "${seeds[@]}"; do
+    model=$folder/model-$seed run=$folder/run-$seed
+    step "$model" "${nmt[@]}" train --data "$data" --output "$run" "${settings[@]}" --keep-last "${LAST:-5}" --seed "$seed" "$@"
+    step "$model" "${nmt[@]}" average --run "$run" --last "${LAST:-5}" --output "$model"
+    models+=(--model "$model")
+done
 parse "$test"
 if [[ -n ${PARSE:-} ]]; then
     readable "$PARSE"

@@ -15,7 +15,7 @@ from torch import Tensor
 from nmt import register
 from nmt.decoders.base import Hypothesis
 from nmt.decoders.beam import Beam
-from nmt.decoders.filters import Constraints
+from nmt.decoders.hypothesis import Constraints
 from nmt.decoders.options import BeamOptions
 from nmt.models.base import Scorer, SearchScorer, State
 from nmt.symbols import EOS, SYMBOLS

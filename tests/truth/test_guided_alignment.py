@@ -52,6 +52,33 @@ def test_loss_and_gradient_follow_the_definition():
         torch.testing.assert_close(gradient, other, rtol=1e-4, atol=1e-6)
 
 
+def test_the_encoder_term_is_the_cross_entropy_of_linked_tokens_given_the_encoders_output():
+    model, batch = transformer(), batch_of(LINKS)
+    loss = criterion(model, encoder_weight=0.3, label_smoothing=0.0)
+    term = loss(model, batch).trained["encoder"]
+    logits = model.output(model(batch).memory).double()  # B S V
+    wanted = 0.0
+    for row, links in enumerate(map(set, LINKS)):
+        for source, target in links:
+            shared = sum(other == target for _, other in links)
+            wanted -= logits[row, source].log_softmax(-1)[batch.target_output[row, target]] / shared
+    assert term.total.item() == pytest.approx(0.3 * wanted.item(), rel=1e-5)
+    assert int(term.count) == int(loss.counts(batch)["encoder"]) == 3
+    parameters = [p for name, p in model.named_parameters() if name.startswith(("encoder", "output", "source"))]
+    found = torch.autograd.grad(term.total, parameters, allow_unused=True)
+    for gradient, other in zip(found, torch.autograd.grad(0.3 * wanted, parameters, allow_unused=True), strict=True):
+        torch.testing.assert_close(gradient, other.float(), rtol=1e-4, atol=1e-6)
+    assert loss(model, batch_of([[(NO_LINK, NO_LINK)], [], []])).trained["encoder"].total == 0
+
+
+def test_a_model_without_an_encoders_output_cannot_have_an_encoder_term():
+    model, batch = transformer(), batch_of(LINKS)
+    output = watched_pass(model, batch)._replace(memory=None)
+    model.forward = lambda batch: output
+    with pytest.raises(UserError, match="--encoder-weight: the model has no encoder output"):
+        criterion(model, encoder_weight=0.3)(model, batch)
+
+
 def test_guided_alignment_leaves_the_cross_entropy_unchanged():
     model, batch = transformer(), batch_of(LINKS)
     guided, plain = criterion(model)(model, batch), criterion(model)(model.eval(), replace(batch, columns={}))

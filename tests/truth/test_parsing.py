@@ -11,15 +11,17 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from gradients import sentences, transformer
 from scorers import RandomScorer, random_sources
 
-from nmt import registry
+from nmt import UserError, registry
 from nmt.decoders.beam import Beam
 from nmt.decoders.options import BeamOptions
 from nmt.extensions.scores.metrics.bracket_f1 import BracketF1, read_tree
 from nmt.models.base import State
 from nmt.options import NoOptions
-from nmt.symbols import EOS, PAD, SYMBOLS
+from nmt.symbols import BOS, EOS, PAD, SYMBOLS
+from nmt.translate.ensemble import Ensemble
 
 PARSING = Path(__file__).parents[2] / "recipes" / "parsing"
 sys.path.insert(0, str(PARSING))  # the recipe's modules are scripts and no package
@@ -227,3 +229,52 @@ def test_the_search_is_a_plain_beam_search_where_the_model_writes_trees_by_itsel
     told = Writer([*map(pieces.index, gold), EOS], len(pieces))
     source = torch.tensor([[4] * words + [EOS]])
     assert search.search(told, source)[0][0] == beam.search(told, source)[0][0]
+
+
+def with_encoder(scorer, weight):
+    registry.load_plugin(str(PARSING / "encoder_share.py"))
+    return registry.find("wrapper", "encoder-share").cls(SimpleNamespace(encoder_share=weight), None, scorer)
+
+
+def other_transformer():
+    """A model whose weights differ from those of `transformer()`."""
+    model = transformer()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1.5)
+    return model.eval()
+
+
+@pytest.mark.parametrize("scorer", [transformer().eval(), Ensemble([transformer().eval(), other_transformer()])])
+def test_the_encoder_adds_what_its_output_at_a_source_token_predicts_to_the_score_of_each_token(scorer):
+    source, found = sentences(3, 6).source, []
+
+    def search(shared, source, constraints):
+        tokens, state, plain = torch.full((6,), BOS), shared.start(source), scorer.start(source)
+        state.reorder(torch.arange(3).repeat_interleave(2))
+        plain.reorder(torch.arange(3).repeat_interleave(2))
+        for _ in range(source.shape[1] + 1):  # after the last source token, it adds nothing
+            log_probs, state = shared.step(tokens, state)
+            without, plain = scorer.step(tokens, plain)
+            found.append((log_probs - without).unflatten(0, (3, 2)))
+            tokens = log_probs.argmax(-1)
+            rows = torch.tensor([1, 0, 2, 3, 5, 4])
+            tokens = tokens[rows]
+            state.reorder(rows)
+            plain.reorder(rows)
+        return []
+
+    with torch.inference_mode():
+        with_encoder(scorer, 0.3).around(search)(scorer, source, [])
+        models = getattr(scorer, "models", [scorer])
+        of_encoders = [model.output(model.encode(source)).log_softmax(-1) for model in models]
+    wanted = 0.3 * torch.stack(of_encoders).mean(0)  # B S V
+    for position in range(source.shape[1]):
+        for hypothesis in range(2):
+            torch.testing.assert_close(found[position][:, hypothesis], wanted[:, position], rtol=1e-4, atol=1e-4)
+    assert found[-1].abs().max() == 0
+
+
+def test_the_encoders_share_needs_transformers():
+    with pytest.raises(UserError, match="--encoder-share: all models must be of the kind 'transformer'"):
+        with_encoder(torch.nn.Identity(), 0.5)

@@ -146,7 +146,7 @@ def test_post_norm_leaves_each_layer_normalised_and_pre_norm_only_the_end():
     after_layer = post.encoder[0](embedded, mask)
     torch.testing.assert_close(after_layer.mean(-1), torch.zeros(2, 5), atol=1e-5, rtol=0)
     assert pre.encoder[0](embedded, mask).mean(-1).abs().max() > 1e-3
-    torch.testing.assert_close(pre._encode(source, mask).mean(-1), torch.zeros(2, 5), atol=1e-5, rtol=0)
+    torch.testing.assert_close(pre.encode(source, mask).mean(-1), torch.zeros(2, 5), atol=1e-5, rtol=0)
     assert count(pre.options, 50) == count(post.options, 50) + 2 * 2 * 32
 
 

@@ -4,7 +4,7 @@ import pytest
 from conftest import kill_after_update_10, records_of, train_arguments, write_corpus
 from refusals import assert_refused
 
-GUIDED = ("--criterion=guided-alignment", "--alignment-weight=1")
+GUIDED = ("--criterion=guided-alignment", "--alignment-weight=1", "--encoder-weight=0.5")
 
 
 @pytest.fixture(scope="module")
@@ -29,9 +29,10 @@ def test_a_killed_run_resumes_bit_for_bit_and_two_ranks_give_the_same_losses(ali
         assert (cut / file).read_bytes() == (whole / file).read_bytes()
     for run, devices in ((alone, 1), (ranks, 2)):
         assert call(*train_arguments(aligned_data, run, 20, *GUIDED, "--dropout=0", f"--devices={devices}")).code == 0
-    of_one, of_two = ([row["alignment"] for row in records_of(run) if "alignment" in row] for run in (alone, ranks))
-    assert of_two == pytest.approx(of_one, rel=1e-3)
-    assert of_one[-1] < of_one[0]
+    for term in ("alignment", "encoder"):
+        of_one, of_two = ([row[term] for row in records_of(run) if term in row] for run in (alone, ranks))
+        assert of_two == pytest.approx(of_one, rel=1e-3)
+        assert of_one[-1] < of_one[0]
 
 
 def test_data_without_links_and_a_duplicate_column_name_are_rejected(data, tmp_path, call):

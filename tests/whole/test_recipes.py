@@ -653,7 +653,7 @@ def test_a_dry_run_ends_a_recipe_after_its_first_training(recipe: str, data: Pat
 def test_the_parsing_recipe_makes_a_treebank_and_does_each_step_once(tmp_path: Path) -> None:
     flags = [*TINY, "--max-updates", "4", "--warmup-updates", "2", "--save-every", "1u"]
     (tmp_path / "sentences").write_text("the dog ( sees )\n\nthe man\n")
-    settings = {"TRAIN": "200", "TEST": "3", "LAST": "2", "PARSE": str(tmp_path / "sentences")}
+    settings = {"TRAIN": "200", "TEST": "3", "LAST": "2", "SEEDS": "1 2", "PARSE": str(tmp_path / "sentences")}
     done = run("parsing", tmp_path, *flags, **settings)
     assert done.returncode == 0, done.stderr
     work, model = tmp_path / "work", tmp_path / "work" / "transformer-pairs"

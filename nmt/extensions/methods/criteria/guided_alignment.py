@@ -1,6 +1,6 @@
-"""Guided alignment: the attention also learns from given word alignments (Chen et al., 2016, section 3.1).
+"""Guided alignment: attention and encoder also learn from given word alignments (Chen et al., 2016, section 3.1).
 
-Dimensions: B sentences, S source and T target positions, L links.
+Dimensions: B sentences, S source and T target positions, L links, D width.
 """
 
 import torch
@@ -9,6 +9,7 @@ from torch import Tensor
 from nmt import UserError, register
 from nmt.batch import Batch, MissingColumnError
 from nmt.criteria.base import CriterionContext, Loss, Term
+from nmt.criteria.chunks import sums_of_logits
 from nmt.criteria.cross_entropy import CrossEntropy
 from nmt.errors import quoted
 from nmt.extensions.methods.columns.links import NO_LINK
@@ -18,11 +19,15 @@ from nmt.models.base import Model, Output
 
 @register("criterion", "guided-alignment", GuidedAlignmentOptions)
 class GuidedAlignment(CrossEntropy):
-    """Cross entropy of the translation, plus cross entropy of the attention against given word alignments."""
+    """Cross entropy of the translation, plus cross entropy of the attention against given word alignments.
+
+    With `--encoder-weight`, the encoder alone also predicts target tokens from the source tokens to which they are linked.
+    """
 
     def __init__(self, options: GuidedAlignmentOptions, context: CriterionContext) -> None:
         super().__init__(options, context)
         self.weight, self.column = options.alignment_weight, options.alignment_column
+        self.encoder_weight = options.encoder_weight
 
     def __call__(self, model: Model, batch: Batch) -> Loss:
         """See Criterion. For evaluation sets without the alignment column, only the loss of the translation is computed."""
@@ -34,12 +39,33 @@ class GuidedAlignment(CrossEntropy):
         assert output.attention is not None
         weights = output.attention.float()
         of_tokens = -(alignment * weights.clamp_min(torch.finfo(weights.dtype).tiny).log()).sum(-1).flatten()  # N
-        total = (of_tokens * self.token_weights(model, batch)).sum()
-        return Loss({**trained, "alignment": Term(self.weight * total, _num_aligned(alignment))}, reported)
+        factors, count = self.token_weights(model, batch), _num_aligned(alignment)
+        terms = {"alignment": Term(self.weight * (of_tokens * factors).sum(), count)}
+        if self.encoder_weight:
+            shares = alignment * factors.view_as(batch.target_output)[..., None]  # B T S
+            total = self._encoder_loss(model, output.memory, batch.target_output, shares)
+            terms["encoder"] = Term(self.encoder_weight * total, count)
+        return Loss({**trained, **terms}, reported)
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
-        """See Criterion. The count of the alignment term is the number of target tokens that have a link."""
-        return {**super().counts(batch), "alignment": _num_aligned(self._alignment(batch))}
+        """See Criterion. The count of the further terms is the number of target tokens that have a link."""
+        names = ("alignment", "encoder") if self.encoder_weight else ("alignment",)
+        return {**super().counts(batch), **dict.fromkeys(names, _num_aligned(self._alignment(batch)))}
+
+    def _encoder_loss(self, model: Model, memory: Tensor | None, targets: Tensor, shares: Tensor) -> Tensor:
+        """The loss () of target tokens, each predicted by the encoder's output at its links.
+
+        memory: (B, S, D); targets: (B, T); shares: (B, T, S) the weight of each link
+        """
+        if memory is None:
+            raise UserError(
+                "--encoder-weight: the model has no encoder output for each source token (use another model)"
+            )
+        rows, places, sources = shares.nonzero(as_tuple=True)
+        if not len(rows):
+            return memory.sum() * 0
+        features, factors = memory[rows, sources], shares[rows, places, sources]
+        return sums_of_logits(self.of_logits, model.output, [features], targets[rows, places], factors)[0]
 
     def _alignment(self, batch: Batch) -> Tensor:
         """The distribution (B, T, S) that the attention learns: equal shares for all links of a token, 0 without links."""

@@ -49,6 +49,11 @@ class GuidedAlignmentOptions(CrossEntropyOptions):
     alignment_weight: float = opt(
         0.1, "weight of the cross entropy between alignment and attention; 0.1 in Marian", minimum=0
     )
+    encoder_weight: float = opt(
+        0.0,
+        "weight of a further term: the encoder's output at a source token predicts the target tokens linked to it",
+        minimum=0,
+    )
     alignment_column: str = opt(
         "alignment", "column of the data that contains the alignments (see nmt prepare --column)"
     )
