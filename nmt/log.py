@@ -23,6 +23,11 @@ REFRESHES_PER_SECOND: Final = 2
 LINE_SECONDS: Final = 60.0, 600.0
 
 
+def stamped(text: str) -> str:
+    """A line with the local time before it."""
+    return f"[{time.strftime('%Y-%m-%d %H:%M:%S')}] {text}"
+
+
 class Bar:
     """The progress of some work: how much is done, the speed, and the remaining time.
 

@@ -18,7 +18,7 @@ import msgspec
 from nmt.data.loader import UpdateBatches
 from nmt.errors import ResourceError, naming, quoted, storage_error
 from nmt.files import open_to_append
-from nmt.log import log
+from nmt.log import log, stamped
 from nmt.report.run_status import METRICS_FILE, STATUS_FILE, EndReason, RunEnd, RunStatus, SavedStatus, save_status
 from nmt.reporters.base import Reporter
 
@@ -131,9 +131,9 @@ class Report:
         """Log a line with the time, and write metrics.jsonl. on_screen: False if a reporter draws the same numbers"""
         with contextlib.suppress(ResourceError):
             self._flush()
-        stamped = f"[{time.strftime('%Y-%m-%d %H:%M:%S')}] {text}"
+        with_time = stamped(text)
         for reporter in self._reporters:
-            reporter.line(stamped, on_screen)
+            reporter.line(with_time, on_screen)
 
     def is_due(self) -> bool:
         """Whether to call `show`: at most once per second, and only if a reporter draws."""

@@ -379,7 +379,10 @@ def test_counters_request_numbers_and_the_log_contain_no_texts(server):
     _, _, headers = server.ask("POST", "/v1/translate", {"text": LINES[0]}, x_request_id="my-number")
     assert headers["x-request-id"] == "my-number"
     log = server.log.read_text()
-    assert re.search(r"127\.0\.0\.1 my-number POST /v1/translate 200 \d+ ms", log) and LINES[0] not in log
+    assert (
+        re.search(r"\n\[20\d\d-\d\d-\d\d \d\d:\d\d:\d\d\] 127\.0\.0\.1 my-number POST /v1/translate 200 \d+ ms", log)
+        and LINES[0] not in log
+    )
     _, metrics, _ = server.ask("GET", "/metrics")
     assert re.search(rb'nmt_requests_total\{protocol="nmt",status="200"\} [1-9]', metrics)
     assert b'nmt_model_loaded{model="m"} 1.0' in metrics and b'nmt_waiting_lines{model="m"} 0.0' in metrics

@@ -24,7 +24,7 @@ from nmt.extensions.serve.events import ERROR_EVENT, EventStream, json_event
 from nmt.extensions.serve.metrics import Metrics
 from nmt.extensions.serve.options import ServeOptions
 from nmt.extensions.serve.problems import ProblemError, UnknownKeyError
-from nmt.log import log
+from nmt.log import log, stamped
 
 MAX_FIELDS: Final = 10_000  # limit per form
 CLIENT_GONE: Final = 499  # status that the log shows if the client disconnected
@@ -288,7 +288,7 @@ def record(
     metrics.count(protocol, status, seconds)
     if options.access_log:
         asked = f"{scope['method']} {quoted(scope['path'])}"
-        log.info(f"{client_address(scope)} {number} {asked} {status} {1000 * seconds:.0f} ms")
+        log.info(stamped(f"{client_address(scope)} {number} {asked} {status} {1000 * seconds:.0f} ms"))
 
 
 def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
