@@ -49,7 +49,8 @@ class Output(NamedTuple):
     extra_losses: auxiliary losses by name, which are added to the criterion's loss
     reported: statistics by name, which are only logged
     attention: (B, T, S) weights of the source positions; each row sums to 1; None if the model has no attention
-    memory: (B, S, D) an encoder's output at each source position, in the space of the features; None if there is none
+    memory: (B, S, D) the encoder's output at each source position, from which `model.output` can compute logits too; None if
+        the model does not provide it
     """
 
     features: Tensor

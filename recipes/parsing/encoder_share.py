@@ -15,6 +15,7 @@ from nmt import UserError, opt, options_class, register
 from nmt.decoders.hypothesis import Constraints, Hypothesis
 from nmt.models.base import Scorer, SearchScorer, State, scorer_for_search
 from nmt.models.transformer import Transformer
+from nmt.symbols import PAD
 from nmt.text.pipeline import Pipeline
 from nmt.translate.ensemble import Ensemble
 from nmt.translate.wrapper import BatchSearch, SearchWrapper
@@ -25,7 +26,7 @@ SHARE: Final = "share of the encoder"  # key of a tensor in the state of a searc
 @options_class
 class EncoderShareOptions:
     encoder_share: float | None = opt(
-        None, "weight of the encoder's log-probabilities; those of the decoder have 1", minimum=0
+        None, "weight of the encoder's log-probabilities, relative to the decoder's", minimum=0
     )
 
 
@@ -34,23 +35,35 @@ class EncoderShare(SearchWrapper):
     """Adds to the score of token n its log-probability given the encoder's output at source token n; a mean for ensembles."""
 
     def __init__(self, options: Any, pipeline: Pipeline, scorer: nn.Module) -> None:
-        models = list(scorer.models) if isinstance(scorer, Ensemble) else [scorer]
+        models: list[nn.Module] = [scorer]
+        weights = [1.0]
+        if isinstance(scorer, Ensemble):
+            models, weights = list(scorer.models.children()), scorer.weights
         if not all(isinstance(model, Transformer) for model in models):
-            raise UserError("--encoder-share: all models must be of the kind 'transformer'")
-        self.weight, self.transformers = float(options.encoder_share), cast(list[Transformer], models)
+            raise UserError("--encoder-share works only with models of the kind 'transformer' (drop --encoder-share)")
+        if getattr(options, "shortlist", None) is not None:
+            raise UserError("--encoder-share and --shortlist cannot be combined (drop --shortlist)")
+        self.transformers = cast(list[Transformer], models)
+        self.weights = [options.encoder_share * weight for weight in weights]
 
     def around(self, search: BatchSearch) -> BatchSearch:
         def with_encoder(scorer: Scorer, source: Tensor, constraints: Sequence[Constraints]) -> list[list[Hypothesis]]:
-            terms = torch.stack([encoder_log_probs(model, source) for model in self.transformers])  # M B S V
-            return search(shared_scorer(scorer_for_search(scorer), self.weight * terms.mean(0)), source, constraints)
+            with torch.inference_mode():
+                both = zip(self.transformers, self.weights, strict=True)
+                terms = torch.stack([weight * encoder_log_probs(model, source) for model, weight in both]).sum(0)
+                shared = shared_scorer(scorer_for_search(scorer), terms)  # B S V
+            return search(shared, source, constraints)
 
         return with_encoder
 
 
 def encoder_log_probs(model: Transformer, source: Tensor) -> Tensor:
-    """The log-probabilities of target tokens, in nats, given the encoder's output at each source token: (B, S, V) float32."""
+    """The log-probabilities of target tokens in nats, given the encoder's output at each source token: (B, S, V) float32.
+
+    They are 0 for padding.
+    """
     logits: Tensor = model.output(model.encode(source))
-    return logits.float().log_softmax(-1)
+    return logits.float().log_softmax(-1).masked_fill_((source == PAD)[..., None], 0.0)
 
 
 def shared_scorer(scorer: Scorer, terms: Tensor) -> SearchScorer:

@@ -5,9 +5,10 @@
 # and function tags. Without it, grammar.py makes a small treebank.
 # MODEL: transformer (the default; 4 layers, for a CPU), lstm (an LSTM with attention, for a CPU) or paper (4 layers, d_model 1024).
 # FORM: how a tree is written: pairs (two tokens per word, see pairs.py; the default of transformer) or brackets.
-# PARSE: a file of sentences without trees, plain or .gz, with a space between words; the trees are written to WORK/MODEL/parsed.trees.
+# PARSE: a file of sentences without trees, plain or .gz, with a space between words; the trees are written to parsed-SEEDS.trees.
 # Variables: WORK (output folder, by default runs/parsing), NMT (the command, by default nmt), PYTHON (a Python that has nmt),
-# SEEDS ("1"; with several, the trees are those of an ensemble), VOCAB_SIZE (of words), LAST (checkpoints to average), TAGS=1 (keep the tags of all words in brackets), TRAIN and TEST (numbers of
+# SEEDS ("1"; several seeds make an ensemble), ENCODER (0.5, the weight of the encoder's own predictions in training and search;
+# only with MODEL=transformer in pairs), VOCAB_SIZE (of words), LAST (checkpoints to average), TAGS=1 (keep the tags of all words in brackets), TRAIN and TEST (numbers of
 # trees that grammar.py makes).
 # Flags go to nmt train: `MODEL=paper TREES=wsj run.sh --device cuda`. To resume after an interruption, run the script again: it
 # skips each step whose output exists, and stops at an output that was made with other settings.
@@ -30,7 +31,15 @@ brackets) prepare=() tags=${TAGS:+--tags} search=(--decoder tree-beam --beam-siz
 pairs) prepare=(--subword none) tags=--tags search=(--decoder pair-beam --beam-size 21 --alpha 0 --max-len-b 0) pairs=.pairs ;;
 *) echo "FORM is '$form', but must be pairs or brackets" >&2 && exit 2 ;;
 esac
-[[ $size-$form != transformer-pairs ]] || search+=(--plugin "$here/encoder_share.py" --encoder-share 0.5)
+encoder=${ENCODER:-0.5}
+if [[ $size-$form == transformer-pairs && $encoder != 0 ]]; then
+    settings+=(--encoder-weight "$encoder") search+=(--plugin "$here/encoder_share.py" --encoder-share "$encoder")
+fi
+read -ra seeds <<<"${SEEDS:-1}"
+if [[ -z ${seeds[*]} || -n $(printf '%s\n' "${seeds[@]}" | sort | uniq -d) ]]; then
+    echo "SEEDS is '${SEEDS:-}', but must be different numbers" >&2 && exit 2
+fi
+[[ " $*" != *" --seed"* ]] || { echo "--seed: set SEEDS instead" >&2 && exit 2; }
 trees=${TREES:-$work/trees} published='91.3/92.7 WSJ'
 if [[ -z ${TREES:-} ]]; then
     step "$trees/train.trees" "$python" "$here/grammar.py" --train "${TRAIN:-8000}" --test "${TEST:-500}" --output "$trees"
@@ -38,19 +47,18 @@ if [[ -z ${TREES:-} ]]; then
 fi
 [[ -z $pairs ]] || vocabulary=16000 length=512 # whole words, and two tokens for each
 text=$work/text-$form folder=$work/$size-$form
-data=$folder/data models=()
-read -ra seeds <<<"${SEEDS:-1}"
+data=$folder/data models=() suffix=$(IFS=- && echo "${seeds[*]}")
 
 # as_pairs NAME: write the words and trees of a set with two tokens per word, if FORM is pairs.
 as_pairs() {
     [[ -z $pairs ]] || step "$text/$1.pairs.words" "$python" "$here/pairs.py" write "$text/$1" "$text/$1.pairs"
 }
-# parse NAME: write the trees of a set, in brackets to NAME.tree and with their words to NAME.trees.
+# parse NAME: write the trees of a set, in brackets to NAME-SEEDS.tree and with their words to NAME-SEEDS.trees.
 parse() {
-    local output=$folder/$1
+    local output=$folder/$1-$suffix
     step "$output$pairs.tree" "${nmt[@]}" translate "${models[@]}" --input "$text/$1$pairs.words" --output "$output$pairs.tree" \
         --plugin "$here/tree_beam.py" "${search[@]}" --max-len-a 1
-    [[ -z $pairs ]] || step "$output.tree" "$python" "$here/pairs.py" read "$output.pairs.tree" "$output.tree"
+    [[ -z $pairs ]] || step "$output.tree" "$python" "$here/pairs.py" read "$output$pairs.tree" "$output.tree"
     step "$output.trees" "$python" "$here/trees.py" restore "$text/$1.words" "$output.tree" "$output.trees"
 }
 
@@ -82,8 +90,8 @@ if [[ -n ${PARSE:-} ]]; then
 fi
 
 echo
-scores=$("${nmt[@]}" evaluate --hypothesis "$folder/$test.tree" --reference "$text/$test.tree" --metrics bracket-f1)
+scores=$("${nmt[@]}" evaluate --hypothesis "$folder/$test-$suffix.tree" --reference "$text/$test.tree" --metrics bracket-f1)
 figure "$test: $(wc -l <"$text/$test.tree") trees" "" "published"
 figure "labelled bracketing F1, $size, $form" "${scores%%  *}" "$published"
 echo "signature: ${scores##*  }"
-head -n 3 "$folder/$test.trees"
+head -n 3 "$folder/$test-$suffix.trees"

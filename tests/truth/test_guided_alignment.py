@@ -75,7 +75,7 @@ def test_a_model_without_an_encoders_output_cannot_have_an_encoder_term():
     model, batch = transformer(), batch_of(LINKS)
     output = watched_pass(model, batch)._replace(memory=None)
     model.forward = lambda batch: output
-    with pytest.raises(UserError, match="--encoder-weight: the model has no encoder output"):
+    with pytest.raises(UserError, match="--encoder-weight: the model provides no encoder output"):
         criterion(model, encoder_weight=0.3)(model, batch)
 
 

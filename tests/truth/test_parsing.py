@@ -231,9 +231,9 @@ def test_the_search_is_a_plain_beam_search_where_the_model_writes_trees_by_itsel
     assert search.search(told, source)[0][0] == beam.search(told, source)[0][0]
 
 
-def with_encoder(scorer, weight):
+def with_encoder(scorer, weight, **options):
     registry.load_plugin(str(PARSING / "encoder_share.py"))
-    return registry.find("wrapper", "encoder-share").cls(SimpleNamespace(encoder_share=weight), None, scorer)
+    return registry.find("wrapper", "encoder-share").cls(SimpleNamespace(encoder_share=weight, **options), None, scorer)
 
 
 def other_transformer():
@@ -268,13 +268,28 @@ def test_the_encoder_adds_what_its_output_at_a_source_token_predicts_to_the_scor
         with_encoder(scorer, 0.3).around(search)(scorer, source, [])
         models = getattr(scorer, "models", [scorer])
         of_encoders = [model.output(model.encode(source)).log_softmax(-1) for model in models]
-    wanted = 0.3 * torch.stack(of_encoders).mean(0)  # B S V
+    wanted = 0.3 * torch.stack(of_encoders).mean(0) * (source != PAD)[..., None]  # B S V
     for position in range(source.shape[1]):
         for hypothesis in range(2):
             torch.testing.assert_close(found[position][:, hypothesis], wanted[:, position], rtol=1e-4, atol=1e-4)
     assert found[-1].abs().max() == 0
 
 
-def test_the_encoders_share_needs_transformers():
-    with pytest.raises(UserError, match="--encoder-share: all models must be of the kind 'transformer'"):
+def test_the_encoders_share_is_weighted_like_the_models_of_an_ensemble():
+    source, found = sentences(2, 4).source, []
+
+    def search(shared, source, constraints):
+        found.append(shared.step(torch.full((2,), BOS), shared.start(source))[0])
+        return []
+
+    scorer = Ensemble([transformer().eval(), other_transformer()], [1.0, 0.0])
+    for one in (scorer, transformer().eval()):
+        with_encoder(one, 0.3).around(search)(one, source, [])
+    torch.testing.assert_close(*found)
+
+
+def test_the_encoders_share_needs_transformers_and_all_tokens():
+    with pytest.raises(UserError, match="--encoder-share works only with models of the kind 'transformer'"):
         with_encoder(torch.nn.Identity(), 0.5)
+    with pytest.raises(UserError, match="--encoder-share and --shortlist cannot be combined"):
+        with_encoder(transformer(), 0.5, shortlist="file")

@@ -328,7 +328,9 @@ def test_models_unsupported_by_ctranslate2_are_rejected_with_the_reason(export, 
     assert "with --kv-heads 2, CTranslate2 needs heads" in reason(wide)
     assert "are named '</s>'" in reason(make_model(tmp_path / "words", words=("</s>",)))
     assert "relative positions cannot" in reason(make_model(tmp_path / "relative", positions="relative"))
-    assert "--positions sinusoidal-rotary" in reason(make_model(tmp_path / "both", positions="sinusoidal-rotary"))
+    assert "supports sinusoidal or rotary positions, but not both" in reason(
+        make_model(tmp_path / "both", positions="sinusoidal-rotary")
+    )
     assert "--attention-window 3" in reason(make_model(tmp_path / "window", attention_window=3))
     assert "in reverse order" in reason(make_model(tmp_path / "turned", right_to_left=True))
     (tmp_path / "plugin.py").write_text(PLUGIN)

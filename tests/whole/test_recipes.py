@@ -645,7 +645,7 @@ def test_a_dry_run_ends_a_recipe_after_its_first_training(recipe: str, data: Pat
         assert [words[0] for words in commands].count("train") == 1
         assert commands[-1][0] == "train" and "--dry-run" in commands[-1]
         folder = Path(commands[-1][commands[-1].index("--output") + 1])
-        assert not list(folder.parent.glob(".*model.commands"))
+        assert not list(folder.parent.glob(".*model*.commands"))
     (tmp_path / "nmt-recorder").write_text("#!/bin/sh\n[ $1 != train ] || exit 4\n")
     assert run(recipe, tmp_path, "--dry-run", **given).returncode == 4
 
@@ -657,18 +657,18 @@ def test_the_parsing_recipe_makes_a_treebank_and_does_each_step_once(tmp_path: P
     done = run("parsing", tmp_path, *flags, **settings)
     assert done.returncode == 0, done.stderr
     work, model = tmp_path / "work", tmp_path / "work" / "transformer-pairs"
-    parsed = (model / "parsed.trees").read_text().splitlines()
+    parsed = (model / "parsed-1-2.trees").read_text().splitlines()
     words = [re.findall(r"([^ ()]+)\)", tree) for tree in parsed]
     assert words == [["the", "dog", "-LRB-", "sees", "-RRB-"], [], ["the", "man"]]
     before = times(work)
-    (model / "test.trees").unlink()
+    (model / "test-1-2.trees").unlink()
     (work / "trees" / "train.trees").unlink()  # as if grammar.py had been interrupted: it writes them last
     again = run("parsing", tmp_path, *flags, **settings)
     assert again.returncode == 0, again.stderr
     after = times(work)
-    made_again = {"transformer-pairs/test.trees", *(f"trees/{name}.trees" for name in ("test", "dev", "train"))}
+    made_again = {"transformer-pairs/test-1-2.trees", *(f"trees/{name}.trees" for name in ("test", "dev", "train"))}
     assert {name for name in after if after[name] != before.get(name)} == made_again
-    assert len((model / "test.trees").read_text().splitlines()) == 3
+    assert len((model / "test-1-2.trees").read_text().splitlines()) == 3
     for output in (done.stdout, again.stdout):
         assert "bracket-F1 = " in output and "0 of 3 sentences failed" in output and "params:COLLINS" in output
 
@@ -684,7 +684,22 @@ def test_the_parsing_recipe_takes_a_treebank_without_a_test_set(tmp_path: Path) 
     assert done.returncode == 0, done.stderr
     figures = [line.split() for line in done.stdout.splitlines() if "F1" in line]
     assert figures[0][-2:] == ["91.3/92.7", "WSJ"] and "of 2 sentences failed" in done.stdout
-    assert len((tmp_path / "work" / "paper-brackets" / "dev.trees").read_text().splitlines()) == 2
+    assert len((tmp_path / "work" / "paper-brackets" / "dev-1.trees").read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("flags", "variables", "message"),
+    [
+        ([], {"SEEDS": "1 2 1"}, "SEEDS is '1 2 1', but must be different numbers"),
+        ([], {"SEEDS": " "}, "must be different numbers"),
+        (["--seed", "3"], {}, "--seed: set SEEDS instead"),
+    ],
+)
+def test_the_parsing_recipe_needs_different_seeds(
+    tmp_path: Path, flags: list[str], variables: dict[str, str], message: str
+) -> None:
+    done = run("parsing", tmp_path, *flags, **variables)
+    assert done.returncode == 2 and message in done.stderr and not (tmp_path / "work" / "trees").exists()
 
 
 @pytest.fixture

@@ -131,9 +131,8 @@ def specification(loaded: LoadedModel) -> Any:
         "CTranslate2 supports only dense feed-forward networks, not experts (--ffn moe)": o.ffn == "moe",
         "relative positions cannot be exported to CTranslate2 (translate with `nmt translate`, or train with "
         "--positions sinusoidal)": o.positions == "relative",
-        "CTranslate2 adds no positions to the embeddings of a model with rotary positions (--positions sinusoidal-rotary)": (
-            o.positions == "sinusoidal-rotary"
-        ),
+        "CTranslate2 supports sinusoidal or rotary positions, but not both (translate with `nmt translate`, or train with "
+        "--positions rotary)": o.positions == "sinusoidal-rotary",
         f"CTranslate2 supports only self-attention, not --decoder-autoregression {o.decoder_autoregression}": (
             o.decoder_autoregression != "self-attention"
         ),

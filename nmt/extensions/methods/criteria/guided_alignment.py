@@ -59,7 +59,7 @@ class GuidedAlignment(CrossEntropy):
         """
         if memory is None:
             raise UserError(
-                "--encoder-weight: the model has no encoder output for each source token (use another model)"
+                "--encoder-weight: the model provides no encoder output (use --model transformer, or drop --encoder-weight)"
             )
         rows, places, sources = shares.nonzero(as_tuple=True)
         if not len(rows):

@@ -51,7 +51,7 @@ class GuidedAlignmentOptions(CrossEntropyOptions):
     )
     encoder_weight: float = opt(
         0.0,
-        "weight of a further term: the encoder's output at a source token predicts the target tokens linked to it",
+        "weight of the cross entropy of target tokens given the encoder's output at the source tokens linked to them",
         minimum=0,
     )
     alignment_column: str = opt(

@@ -1,4 +1,4 @@
-"""Rotary positions (Su et al., 2021), applied in self-attention (mixers/attention_variants.py), not to the embeddings."""
+"""Rotary positions (Su et al., 2021), applied in self-attention (mixers/attention_variants.py), alone or with sinusoids."""
 
 from nmt import register
 from nmt.options import NoOptions
@@ -16,4 +16,4 @@ class PositionsOfRotations(PositionEncoding):
 
 @register("positions", "sinusoidal-rotary", NoOptions)
 class SinusoidsAndRotations(SinusoidalPositions):
-    """Both sinusoids in the embeddings and rotations in self-attention: attention sees places, and also distances."""
+    """Sinusoids in the embeddings and rotations in self-attention. Attention depends on positions and on distances."""
