@@ -51,7 +51,7 @@ class GuidedAlignmentOptions(CrossEntropyOptions):
     )
     encoder_weight: float = opt(
         0.0,
-        "weight of the cross entropy of target tokens given the encoder's output at the source tokens linked to them",
+        "weight of the cross entropy of target tokens given the encoder's output at their links",
         minimum=0,
     )
     alignment_column: str = opt(
