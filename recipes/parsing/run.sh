@@ -8,8 +8,8 @@
 # PARSE: a file of sentences without trees, plain or .gz, with a space between words; the trees are written to parsed-SEEDS.trees.
 # Variables: WORK (output folder, by default runs/parsing), NMT (the command, by default nmt), PYTHON (a Python that has nmt),
 # SEEDS ("1"; several seeds make an ensemble), ENCODER (0.5, the weight of the encoder's own predictions in training and search;
-# only with MODEL=transformer in pairs), VOCAB_SIZE (of words), LAST (checkpoints to average), TAGS=1 (keep the tags of all words in brackets), TRAIN and TEST (numbers of
-# trees that grammar.py makes).
+# only with MODEL=transformer in pairs), VOCAB_SIZE (of words), LAST (checkpoints to average), TAGS=1 (keep the tags of all words
+# in brackets), TRAIN and TEST (numbers of trees that grammar.py makes).
 # Flags go to nmt train: `MODEL=paper TREES=wsj run.sh --device cuda`. To resume after an interruption, run the script again: it
 # skips each step whose output exists, and stops at an output that was made with other settings.
 # With --dry-run, the recipe ends after the estimate for its first training run.

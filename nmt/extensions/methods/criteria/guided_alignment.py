@@ -37,12 +37,11 @@ class GuidedAlignment(CrossEntropy):
         output = watched_pass(model, batch)
         trained, reported = self.of_features(model, output.features, batch)
         assert output.attention is not None
-        weights = output.attention.float()
-        of_tokens = -(alignment * weights.clamp_min(torch.finfo(weights.dtype).tiny).log()).sum(-1).flatten()  # N
-        factors, count = self.token_weights(model, batch), _num_aligned(alignment)
-        terms = {"alignment": Term(self.weight * (of_tokens * factors).sum(), count)}
+        weights, count = output.attention.float(), _num_aligned(alignment)
+        shares = alignment * self.token_weights(model, batch).view_as(batch.target_output)[..., None]  # B T S
+        total = -(shares * weights.clamp_min(torch.finfo(weights.dtype).tiny).log()).sum()
+        terms = {"alignment": Term(self.weight * total, count)}
         if self.encoder_weight:
-            shares = alignment * factors.view_as(batch.target_output)[..., None]  # B T S
             total = self._encoder_loss(model, output.memory, batch.target_output, shares)
             terms["encoder"] = Term(self.encoder_weight * total, count)
         return Loss({**trained, **terms}, reported)
