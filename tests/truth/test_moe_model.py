@@ -149,13 +149,13 @@ def test_expert_losses_are_sums_over_both_mixtures_per_target_token(monkeypatch)
         add_losses(losses)
 
     monkeypatch.setattr("nmt.extensions.variants.nn.moe.add_losses", note)
-    _, losses, reported, _ = model(batch)
-    assert set(losses) == {"importance_loss", "threshold_loss"}
-    assert set(reported) == {"importance_cv", "load_cv", "max_load"}
-    for name, (total, count) in losses.items():
+    output = model(batch)
+    assert set(output.extra_losses) == {"importance_loss", "threshold_loss"}
+    assert set(output.reported) == {"importance_cv", "load_cv", "max_load"}
+    for name, (total, count) in output.extra_losses.items():
         assert count == 4  # two words and two ends
         torch.testing.assert_close(total, 4 * sum(balance.losses[name] for balance in balances))
-    for name, (total, count) in reported.items():
+    for name, (total, count) in output.reported.items():
         torch.testing.assert_close(total / count, sum(balance.statistics[name] for balance in balances) / 2)
         assert not total.requires_grad
 
