@@ -32,6 +32,19 @@ readable() {
     done
 }
 
+# read_seeds NAME VARIABLE DEFAULT: set the array NAME to the seeds of a variable of the recipe, which must differ.
+read_seeds() {
+    local text=${!2:-$3}
+    read -ra "$1" <<<"$text"
+    if [[ ! $text =~ ^[0-9\ ]*[0-9][0-9\ ]*$ || -n $(tr -s ' ' '\n' <<<"$text" | sort | uniq -d) ]]; then
+        echo "$2 is '$text', but must be different numbers" >&2 && exit 2
+    fi
+}
+# no_seed FLAG...: the recipe sets the seeds of its trainings, so its flags must not.
+no_seed() {
+    [[ " $*" != *" --seed"* ]] || { echo "--seed: set SEEDS instead" >&2 && exit 2; }
+}
+
 # step OUTPUT COMMAND...: run the command unless its output exists. A file that a command wrote before it failed is renamed, so that
 # the next call repeats the step. The command is recorded next to the output. If the output was made by a different command, that
 # is an error; only the number of devices and threads may differ. After `nmt train --dry-run` the recipe ends, because the

@@ -16,7 +16,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=recipes/steps.sh
 . "$here/steps.sh"
 dataset=${DATASET:-wmt14} lang=${TARGET_LANG:-de} runs=${RUNS:-$PWD/runs/table2} config=$here/table2.toml
-read -ra seeds <<<"${SEEDS:-1}"
+read_seeds seeds SEEDS 1
+no_seed "$@"
 systems="bytenet-small deep-att-small gnmt-small gnmt-small-rl convs2s-small moe-small rnnsearch-small transformer-small"
 data=$runs/$dataset-en-$lang search=() average=() report=()
 case $dataset in

@@ -28,8 +28,9 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../steps.sh"
 work=${WORK:-$PWD/runs/ladder} last=${LAST:-5} updates=${UPDATES:-12000} risk_updates=${RISK_UPDATES:-400} every=${EVERY:-500}
 read -ra methods <<<"${METHODS:-r-drop subword-sampling ema risk back-translation}"
-read -ra seeds <<<"${SEEDS:-1 2 3}"
-read -ra method_seeds <<<"${METHOD_SEEDS:-1 2}"
+read_seeds seeds SEEDS "1 2 3"
+read_seeds method_seeds METHOD_SEEDS "1 2"
+no_seed "$@"
 valid=$work/text/val.lc.norm.tok test=$work/text/test_2016_flickr.lc.norm.tok train=$work/text/train.lc.norm.tok
 src=en trg=de tokenize=none search=(--beam-size 5 --length-penalty average --alpha 1)
 flags=("$@")

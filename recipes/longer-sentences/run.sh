@@ -29,13 +29,17 @@ work=${WORK:-$PWD/runs/longer-sentences} last=${LAST:-5} longest=60
 read -ra corpora <<<"${CORPORA:-multi30k ${EUROPARL:+europarl}}"
 read -ra positions <<<"${POSITIONS:-sinusoidal learned relative rotary}"
 [[ ${positions[0]} == sinusoidal ]] || { echo "POSITIONS must start with sinusoidal, the baseline of all tests" >&2 && exit 2; }
+read_seeds multi30k_seeds SEEDS "1 2 3"
+read_seeds europarl_seeds EUROPARL_SEEDS 1
+no_seed "$@"
 plots=yes
 "$python" -c "import matplotlib" 2>/dev/null || plots=
 [[ -n $plots ]] || echo "no figures: matplotlib is not installed" >&2
 
 # multi30k: the subwords of multi30k-en-de's data, and text of 1 to 5 joined sentences.
 multi30k() {
-    limits=${LIMITS:-12 16 20 60} seeds=${SEEDS:-1 2 3} updates=${UPDATES:-1600}
+    limits=${LIMITS:-12 16 20 60} updates=${UPDATES:-1600}
+    seeds=("${multi30k_seeds[@]}")
     lang=de tokenize=none sets=(natural joined) train=$folder/text/train valid=$folder/source/text/val.lc.norm.tok
     ONLY_DATA=yes WORK=$folder/source PROTOCOL=tokenised TESTS=test_2016_flickr TARGET_LANG=de VOCAB_SIZE=${VOCAB_SIZE:-6000} \
         bash "$here/../multi30k-en-de/run.sh"
@@ -45,7 +49,8 @@ multi30k() {
 }
 # europarl: the subwords of all pairs, and the held-out sentences.
 europarl() {
-    limits=${EUROPARL_LIMITS:-20 60} seeds=${EUROPARL_SEEDS:-1} updates=${EUROPARL_UPDATES:-4000}
+    limits=${EUROPARL_LIMITS:-20 60} updates=${EUROPARL_UPDATES:-4000}
+    seeds=("${europarl_seeds[@]}")
     lang=fr tokenize=13a sets=(natural) train=$EUROPARL/train valid=$folder/text/natural vocabulary=$folder/source
     step "$vocabulary" "${nmt[@]}" prepare --source-lang en --target-lang fr --train "$train" --valid "$EUROPARL/heldout" \
         --vocab-size "${VOCAB_SIZE:-8000}" --normalization nfkc --output "$vocabulary" "${prepare_flags[@]}"
@@ -76,7 +81,7 @@ tables() {
 for corpus in "${corpora[@]}"; do
     folder=$work/$corpus
     "$corpus" # defines all that differs between the corpora
-    for seed in $seeds; do
+    for seed in "${seeds[@]}"; do
         for limit in $limits; do
             step "$folder/data-$limit" "${nmt[@]}" prepare --source-lang en --target-lang "$lang" --vocabulary "$vocabulary" \
                 --train "$train" --valid "$valid" --max-length "$limit" --output "$folder/data-$limit"

@@ -35,11 +35,8 @@ encoder=${ENCODER:-0.5}
 if [[ $size-$form == transformer-pairs && $encoder != 0 ]]; then
     settings+=(--encoder-weight "$encoder") search+=(--plugin "$here/encoder_share.py" --encoder-share "$encoder")
 fi
-read -ra seeds <<<"${SEEDS:-1}"
-if [[ -z ${seeds[*]} || -n $(printf '%s\n' "${seeds[@]}" | sort | uniq -d) ]]; then
-    echo "SEEDS is '${SEEDS:-}', but must be different numbers" >&2 && exit 2
-fi
-[[ " $*" != *" --seed"* ]] || { echo "--seed: set SEEDS instead" >&2 && exit 2; }
+read_seeds seeds SEEDS 1
+no_seed "$@"
 trees=${TREES:-$work/trees} published='91.3/92.7 WSJ'
 if [[ -z ${TREES:-} ]]; then
     step "$trees/train.trees" "$python" "$here/grammar.py" --train "${TRAIN:-8000}" --test "${TEST:-500}" --output "$trees"

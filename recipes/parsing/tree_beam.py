@@ -115,6 +115,7 @@ class PairRules:
 class RuledBeam(Beam):
     """Beam search restricted by `rules`, over the words of the sentence."""
 
+    takes_shortlist = False  # the rules number the tokens of the whole vocabulary
     rules_class: ClassVar[type[Rules]]
 
     def use_pipeline(self, pipeline: Pipeline) -> None:

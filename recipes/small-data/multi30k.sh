@@ -21,7 +21,7 @@ done
 TRAIN=$WORK/multi30k/text/train.lc.norm.tok VALID=$WORK/multi30k/text/val.lc.norm.tok \
     TEST=$WORK/multi30k/text/test_2016_flickr.lc.norm.tok BLIND=${sources[*]} TOKENIZE=none \
     PREPARE="--normalization none ${PREPARE:-}" bash "$here/run.sh" "$@"
-if [[ -n ${BLIND:-} ]]; then
+if [[ -n ${BLIND:-} && " $* " != *" --dry-run "* ]]; then
     mkdir -p "$outputs"
     cp "$WORK"/blind/test_2017_{flickr,mscoco}."$TARGET_LANG" "$outputs"
 fi

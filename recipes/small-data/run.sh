@@ -38,7 +38,8 @@ work=${WORK:-$PWD/runs/small-data} config=${CONFIG:-$here}
 src=${SOURCE_LANG:-en} trg=${TARGET_LANG:-de}
 valid=$VALID test=$TEST tokenize=${TOKENIZE:-13a}
 tag="<2$src>" samples=${SAMPLES:-4} seed=${SEED:-1}
-read -ra seeds <<<"${SEEDS:-1 2 3}"
+read_seeds seeds SEEDS "1 2 3"
+no_seed "$@"
 words blind "${BLIND:-}"
 ((samples >= 1)) || { echo "SAMPLES is $samples, but must be at least 1" >&2 && exit 2; }
 words search "${SEARCH:---beam-size 5 --length-penalty average --alpha 1}"

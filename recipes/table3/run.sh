@@ -22,6 +22,9 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 work=${WORK:-$PWD/runs/table3} last=${LAST:-5} updates=${UPDATES:-2400}
 read -ra rows <<<"${ROWS:-a-h1 a-h4 a-h16 a-h32 b-dk16 b-dk32 c-n2 c-n4 c-n8 c-d256 c-d1024 c-ff1024 c-ff4096 d-dropout0 d-dropout2 \
 d-smoothing0 d-smoothing2 e-learned big}"
+read_seeds seeds SEEDS "1 2 3"
+read_seeds row_seeds ROW_SEEDS 1
+no_seed "$@"
 valid=$work/text/val.lc.norm.tok test=$work/text/test_2016_flickr.lc.norm.tok src=en trg=de tokenize=none
 search=(--beam-size 4 --length-penalty gnmt --alpha 0.6)
 plots=yes
@@ -47,8 +50,8 @@ model() {
 
 ONLY_DATA=yes WORK=$work PROTOCOL=tokenised TESTS=test_2016_flickr TARGET_LANG=de VOCAB_SIZE=${VOCAB_SIZE:-6000} \
     bash "$here/../multi30k-en-de/run.sh"
-for seed in ${SEEDS:-1 2 3}; do model base "$seed" "$@"; done
-for seed in ${ROW_SEEDS:-1}; do
+for seed in "${seeds[@]}"; do model base "$seed" "$@"; done
+for seed in "${row_seeds[@]}"; do
     for row in "${rows[@]}"; do model "$row" "$seed" "$@"; done
 done
 echo

@@ -231,6 +231,13 @@ def test_the_search_is_a_plain_beam_search_where_the_model_writes_trees_by_itsel
     assert search.search(told, source)[0][0] == beam.search(told, source)[0][0]
 
 
+@pytest.mark.parametrize(("name", "pieces"), [("tree-beam", BRACKETS), ("pair-beam", PAIRS)])
+def test_the_search_for_trees_needs_all_tokens(name, pieces):
+    wrapper = registry.find("wrapper", "shortlist").cls(SimpleNamespace(shortlist="file"), None, transformer())
+    with pytest.raises(UserError, match=f"--shortlist and --decoder {name} cannot be combined"):
+        wrapper.decoder(searches(name, pieces)[0])
+
+
 def with_encoder(scorer, weight, **options):
     registry.load_plugin(str(PARSING / "encoder_share.py"))
     return registry.find("wrapper", "encoder-share").cls(SimpleNamespace(encoder_share=weight, **options), None, scorer)

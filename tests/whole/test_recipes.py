@@ -688,18 +688,25 @@ def test_the_parsing_recipe_takes_a_treebank_without_a_test_set(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("flags", "variables", "message"),
+    ("recipe", "variables"),
     [
-        ([], {"SEEDS": "1 2 1"}, "SEEDS is '1 2 1', but must be different numbers"),
-        ([], {"SEEDS": " "}, "must be different numbers"),
-        (["--seed", "3"], {}, "--seed: set SEEDS instead"),
+        ("parsing", ["SEEDS"]),
+        ("small-data", ["SEEDS"]),
+        ("table3", ["SEEDS", "ROW_SEEDS"]),
+        ("ladder", ["SEEDS", "METHOD_SEEDS"]),
+        ("longer-sentences", ["SEEDS", "EUROPARL_SEEDS"]),
     ],
 )
-def test_the_parsing_recipe_needs_different_seeds(
-    tmp_path: Path, flags: list[str], variables: dict[str, str], message: str
-) -> None:
-    done = run("parsing", tmp_path, *flags, **variables)
-    assert done.returncode == 2 and message in done.stderr and not (tmp_path / "work" / "trees").exists()
+def test_a_recipe_needs_different_seeds(tmp_path: Path, recipe: str, variables: list[str]) -> None:
+    given = {"TRAIN": "missing", "VALID": "missing", "TEST": "missing"} if recipe == "small-data" else {}
+    calls = [
+        ([], {name: seeds}, f"{name} is '{seeds}', but must be different numbers")
+        for name in variables
+        for seeds in ("1 2 1", " ", "one")
+    ]
+    for flags, seeds, message in [*calls, (["--seed", "3"], {}, "--seed: set SEEDS instead")]:
+        done = run(recipe, tmp_path, *flags, **given, **seeds)
+        assert done.returncode == 2 and message in done.stderr and not (tmp_path / "work").exists()
 
 
 @pytest.fixture
