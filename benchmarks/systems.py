@@ -21,7 +21,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -33,6 +32,7 @@ from nmt.batch import Batch
 from nmt.criteria.base import CriterionContext
 from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
 from nmt.models.base import Model, Vocabularies, scorer_for_search
+from nmt.options import make
 from nmt.symbols import BOS, EOS
 
 VALID_MINUTES: Final = 0.5
@@ -43,9 +43,7 @@ def build(preset: str, vocabulary: int, **changed: Any) -> Model:
     """The model of a preset with random weights."""
     values = {**registry.find_preset(preset).values, **changed}
     entry = registry.find("model", values["model"])
-    own = {field.name for field in fields(entry.options)}
-    options = entry.options(**{name: value for name, value in values.items() if name in own})
-    model: Model = entry.cls(options, Vocabularies(vocabulary, vocabulary, True))
+    model: Model = entry.cls(make(entry.options, values), Vocabularies(vocabulary, vocabulary, True))
     return model
 
 
