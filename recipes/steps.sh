@@ -40,6 +40,7 @@ read_seeds() {
         echo "$2 is '$text', but must be different numbers" >&2 && exit 2
     fi
 }
+
 # no_seed FLAG...: the recipe sets the seeds of its trainings, so its flags must not.
 no_seed() {
     [[ " $*" != *" --seed"* ]] || { echo "--seed: set SEEDS instead" >&2 && exit 2; }

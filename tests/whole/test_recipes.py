@@ -691,6 +691,7 @@ def test_the_parsing_recipe_takes_a_treebank_without_a_test_set(tmp_path: Path) 
     ("recipe", "variables"),
     [
         ("parsing", ["SEEDS"]),
+        ("table2.sh", ["SEEDS"]),
         ("small-data", ["SEEDS"]),
         ("table3", ["SEEDS", "ROW_SEEDS"]),
         ("ladder", ["SEEDS", "METHOD_SEEDS"]),
